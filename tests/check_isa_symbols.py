@@ -23,7 +23,10 @@ HARMLESS = re.compile(r"DW\.ref\.|typeinfo (name )?for ")
 
 
 def lines_of(*command):
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout.split("\n")
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr.strip())
+    return done.stdout.split("\n")
 
 
 def main():
@@ -37,7 +40,7 @@ def main():
         match = re.match(r"(?:[0-9a-f]+| +) (\S) (.+)", line)
         if match:
             symbols.append(match.groups())
-    if any(kind == "U" and re.match(r"__[at]san_init", name) for kind, name in symbols):
+    if any(kind == "U" and re.match(r"__(asan|tsan|ubsan)_", name) for kind, name in symbols):
         print("skipped: built with sanitizers")
         return 77
     for kind, name in symbols:
@@ -48,7 +51,7 @@ def main():
         elif not HARMLESS.match(name):
             faults.add(f"{library}: defines {name} ({kind}), which is not in {' or '.join(namespaces)}")
     for line in lines_of("readelf", "-SW", library):
-        if re.search(r"\.(init_array|ctors|preinit_array)\b", line):
+        if re.search(r" \.(init_array|ctors|preinit_array)\b", line):
             faults.add(f"{library}: has a static initialiser ({line.split(']')[-1].split()[0]})")
     if inside == 0:
         faults.add(f"{library}: no symbol in {' or '.join(namespaces)}: the wrong file, or link-time optimisation")

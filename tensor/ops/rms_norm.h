@@ -23,10 +23,10 @@ struct RmsNormForwardArgs {
 
 struct RmsNormBackwardArgs {
   ConstView dy, x, weight, rstd;
-  View dx;       // optional
-  View dweight;  // optional
+  View dx = {};       // optional
+  View dweight = {};  // optional
   bool accumulate_dweight = false;
-  View workspace;  // of the accumulation type; needed with dweight
+  View workspace = {};  // of the accumulation type; needed with dweight
 };
 
 void RmsNormForward(const RmsNormForwardArgs& args);
