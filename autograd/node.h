@@ -80,6 +80,8 @@ class BackwardContext {
  public:
   // The gradient of output `index`; undefined when none reached it (possible only for nodes with several outputs).
   const Tensor& OutputGrad(int index = 0) const { return output_grads_[static_cast<size_t>(index)]; }
+  // The same with a dense last dimension, as row kernels want it: one that came through a transposed view is copied.
+  const Tensor& DenseOutputGrad(int index = 0);
   bool Needs(int input) const { return node_.edge(input).tracked; }
 
   // Where to write the gradient of this input, of the given shape and dtype. For parameters the buffer may be of another

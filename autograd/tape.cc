@@ -304,6 +304,12 @@ void Tape::AddToSlot(uint32_t slot_index, Tensor grad) {
   ops::Copy({.x = grad.Read(), .out = held.Write(), .accumulate = true});
 }
 
+const Tensor& BackwardContext::DenseOutputGrad(int index) {
+  Tensor& grad = output_grads_[static_cast<size_t>(index)];
+  if (grad.defined() && !grad.layout().HasDenseRows()) grad = CopyTo(grad, grad.dtype());
+  return grad;
+}
+
 GradTarget BackwardContext::Target(int input, const Shape& shape, DType dtype) {
   const Node::Edge& edge = node_.edge(input);
   if (edge.slot == 0) return edge.param.NextGradTarget();

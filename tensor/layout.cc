@@ -210,6 +210,12 @@ Shape BroadcastShapes(const Shape& a, const Shape& b, const char* op) {
   return result;
 }
 
+int64_t RowCount(const Shape& shape) {
+  int64_t rows = 1;
+  for (int dim = 0; dim + 1 < shape.rank(); ++dim) rows *= shape[dim];
+  return rows;
+}
+
 Shape ResolveShape(const Shape& shape, int64_t numel, const char* op) {
   Shape result = shape;
   int open = -1;

@@ -84,6 +84,8 @@ class Layout {
 int NormalizeDim(int dim, int rank, const char* op);
 // The shape that a and b broadcast to, by NumPy's rule; throws naming op when they do not.
 Shape BroadcastShapes(const Shape& a, const Shape& b, const char* op);
+// How many rows a tensor of this shape has: the product of all sizes but the last (1 for rank 0).
+int64_t RowCount(const Shape& shape);
 // Shape with one -1 resolved against numel.
 Shape ResolveShape(const Shape& shape, int64_t numel, const char* op);
 

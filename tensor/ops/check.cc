@@ -52,6 +52,27 @@ void CheckIndexType(const char* op, const Named& arg) {
   throw Error(Str(op, ": ", arg.name, " is ", Name(arg.view.dtype), ", expected i32 or i64"));
 }
 
+void CheckIndexRange(const char* op, const Named& arg, int64_t below) {
+  const Layout& layout = arg.view.layout;
+  const int64_t numel = layout.numel();
+  Shape index = layout.shape();
+  for (int dim = 0; dim < index.rank(); ++dim) index[dim] = 0;
+  for (int64_t i = 0; i < numel; ++i) {
+    int64_t offset = layout.offset();
+    for (int dim = 0; dim < index.rank(); ++dim) offset += index[dim] * layout.stride(dim);
+    const int64_t id = arg.view.dtype == DType::kI32 ? static_cast<const int32_t*>(arg.view.data)[offset]
+                                                     : static_cast<const int64_t*>(arg.view.data)[offset];
+    if (id < 0 || id >= below) {
+      throw Error(Str(op, ": ", arg.name, " at ", index, " is ", id, ", legal is ",
+                      below > 0 ? Str("0..", below - 1) : std::string("nothing: there are no rows")));
+    }
+    for (int dim = index.rank() - 1; dim >= 0; --dim) {
+      if (++index[dim] < layout.size(dim)) break;
+      index[dim] = 0;
+    }
+  }
+}
+
 void CheckContiguous(const char* op, const Named& arg) {
   if (arg.view.layout.IsContiguous()) return;
   throw Error(Str(op, ": ", arg.name, " must be contiguous, got ", arg.view.layout, "; use Contiguous()"));

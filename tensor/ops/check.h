@@ -22,6 +22,8 @@ void CheckSameDType(const char* op, std::initializer_list<Named> args);
 void CheckSameDevice(const char* op, std::initializer_list<Named> args);
 void CheckFloating(const char* op, const Named& arg);
 void CheckIndexType(const char* op, const Named& arg);  // i32 or i64
+// Every element of a CPU index tensor is in [0, below); the error names the first other one and its place.
+void CheckIndexRange(const char* op, const Named& arg, int64_t below);
 void CheckContiguous(const char* op, const Named& arg);
 void CheckDenseRows(const char* op, const Named& arg);  // last dimension has stride 1
 // An output may not name one element twice (an expanded tensor).

@@ -48,20 +48,6 @@ void CopyAs(const CopyArgs& args) {
   });
 }
 
-template <class F>
-void DispatchAny(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kI32:
-      return f(TypeTag<int32_t>{});
-    case DType::kI64:
-      return f(TypeTag<int64_t>{});
-    case DType::kU8:
-      return f(TypeTag<uint8_t>{});
-    default:
-      return DispatchFloating(dtype, f);
-  }
-}
-
 }  // namespace
 
 void Copy(const CopyArgs& args) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CPU kernels share: dtype dispatch, conversion, vectorisable mathematics, fixed-order sums and strided loops.
+// What CPU kernels share: dtype dispatch, conversion, fixed-order sums and strided loops; mathematics through cpu_math.h.
 // Only `*_cpu.cc` files include it. Everything is local to the including file (see tensor/cpu_isa.h for why).
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "tensor/cpu_isa.h"
+#include "tensor/ops/cpu_math.h"
 #include "tensor/tensor.h"
 #include "tensor/thread_pool.h"
 
@@ -63,50 +64,31 @@ TESSERA_ALWAYS_INLINE void DispatchFloating(DType dtype, F&& f) {
   }
 }
 
+// The same for every dtype.
+template <class F>
+TESSERA_ALWAYS_INLINE void DispatchAny(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kI32:
+      return f(TypeTag<int32_t>{});
+    case DType::kI64:
+      return f(TypeTag<int64_t>{});
+    case DType::kU8:
+      return f(TypeTag<uint8_t>{});
+    default:
+      return DispatchFloating(dtype, f);
+  }
+}
+
 template <class F>
 TESSERA_ALWAYS_INLINE void DispatchIndex(DType dtype, F&& f) {
   if (dtype == DType::kI32) return f(TypeTag<int32_t>{});
   if (dtype == DType::kI64) return f(TypeTag<int64_t>{});
 }
 
-// exp for f32 within 2 units in the last place, without branches so that loops over it vectorise. Cody-Waite reduction to
-// |r| <= ln2/2 and a degree-6 polynomial; the result is assembled through the exponent bits. NaN stays NaN.
-TESSERA_ALWAYS_INLINE float Exp(float x) {
-  const float clamped = x < -87.33654f ? -87.33654f : (x > 88.72283f ? 88.72283f : x);
-  const float n = std::nearbyint(clamped * 1.44269504088896341f);
-  const float r = (clamped - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  // 2^n in two factors: n may be 128, which one exponent field cannot hold.
-  const int32_t whole = static_cast<int32_t>(n);
-  const int32_t half = whole >> 1;
-  const float a = std::bit_cast<float>((half + 127) << 23);
-  const float b = std::bit_cast<float>((whole - half + 127) << 23);
-  const float result = p * a * b;
-  return x < -87.33654f ? 0.0f : (x > 88.72283f ? INFINITY : (x == x ? result : x));
-}
-TESSERA_ALWAYS_INLINE double Exp(double x) { return std::exp(x); }
-
-// tanh for f32 through exp; the series near 0 keeps the relative accuracy that 1 - 2/(e+1) would lose.
-TESSERA_ALWAYS_INLINE float Tanh(float x) {
-  const float magnitude = x < 0 ? -x : x;
-  const float e = Exp(2.0f * magnitude);
-  const float large = 1.0f - 2.0f / (e + 1.0f);
-  const float s = x * x;
-  const float small = magnitude * (1.0f + s * (-0.333332f + s * (0.133302f + s * -0.0521216f)));
-  const float result = magnitude < 0.30f ? small : large;
-  return x < 0 ? -result : (x == x ? result : x);
-}
-TESSERA_ALWAYS_INLINE double Tanh(double x) { return std::tanh(x); }
-
-// Sum of term(i) over [0, n) in 16 lanes added in a fixed order: vectorises, and gives the same bits on any thread.
+// Sum of term(i) over [0, n) in 32 lanes added in a fixed order: vectorises, and gives the same bits on any thread.
 template <class A, class Term>
 TESSERA_ALWAYS_INLINE A SumOf(int64_t n, Term&& term) {
-  constexpr int kLanes = 16;
+  constexpr int kLanes = 32;
   A lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -119,25 +101,24 @@ TESSERA_ALWAYS_INLINE A SumOf(int64_t n, Term&& term) {
   return lanes[0];
 }
 
+template <class A>
+TESSERA_ALWAYS_INLINE A MaxOrNan(A held, A value) {
+  return (value > held) | (value != value) ? value : held;  // once held is NaN, both tests fail and it stays
+}
+
 // Largest term(i) over [0, n); `lowest` when n is 0. A NaN anywhere makes the result NaN.
 template <class A, class Term>
 TESSERA_ALWAYS_INLINE A MaxOf(int64_t n, A lowest, Term&& term) {
-  constexpr int kLanes = 16;
+  constexpr int kLanes = 32;
   A lanes[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lowest;
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const A value = term(i + lane);
-      lanes[lane] = !(value <= lanes[lane]) ? value : lanes[lane];
-    }
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = MaxOrNan(lanes[lane], static_cast<A>(term(i + lane)));
   }
+  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] = MaxOrNan(lanes[lane], static_cast<A>(term(i)));
   A best = lowest;
-  for (int lane = 0; lane < kLanes; ++lane) best = !(lanes[lane] <= best) ? lanes[lane] : best;
-  for (; i < n; ++i) {
-    const A value = term(i);
-    best = !(value <= best) ? value : best;
-  }
+  for (int lane = 0; lane < kLanes; ++lane) best = MaxOrNan(best, lanes[lane]);
   return best;
 }
 
@@ -209,8 +190,9 @@ struct StridedLoop {
     for (int dim = 0; dim < rank; ++dim) shape.push_back(sizes[dim]);
   }
 
+  // `work`: how many element operations one element stands for, when it is more than one; chunks get smaller.
   template <class Run>
-  void ForEach(Run&& run) const {
+  void ForEach(Run&& run, int64_t work = 1) const {
     const int inner = shape.rank() - 1;
     const int64_t width = shape[inner];
     int64_t outer = 1;
@@ -218,16 +200,15 @@ struct StridedLoop {
     if (outer == 0 || width == 0) return;
     int64_t steps[N];
     for (int operand = 0; operand < N; ++operand) steps[operand] = strides[operand][inner];
-    constexpr int64_t kElements = 16384;
     if (outer == 1) {
-      ParallelFor(width, kElements, [&](int64_t begin, int64_t end) {
+      ParallelFor(width, RowGrain(work), [&](int64_t begin, int64_t end) {
         int64_t offsets[N];
         for (int operand = 0; operand < N; ++operand) offsets[operand] = start[operand] + begin * steps[operand];
         run(offsets, end - begin, steps);
       });
       return;
     }
-    ParallelFor(outer, RowGrain(width), [&](int64_t begin, int64_t end) {
+    ParallelFor(outer, RowGrain(width * work), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         int64_t offsets[N];
         for (int operand = 0; operand < N; ++operand) offsets[operand] = start[operand];

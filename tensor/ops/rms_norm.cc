@@ -16,8 +16,16 @@ void CheckInputs(const ConstView& x, const ConstView& weight, const ConstView& r
   CheckDenseRows(kOp, {"x", x});
   CheckShape(kOp, {"weight", weight}, {x.shape().back()});
   CheckDenseRows(kOp, {"weight", weight});
+  CheckShape(kOp, {"rstd", rstd}, {RowCount(x.shape())});
   CheckDType(kOp, {"rstd", rstd}, AccumulationType(x.dtype));
   CheckContiguous(kOp, {"rstd", rstd});
+}
+
+void CheckLikeX(const ConstView& x, const Named& arg) {
+  CheckSameShape(kOp, {"x", x}, arg);
+  CheckSameDType(kOp, {{"x", x}, arg});
+  CheckSameDevice(kOp, {{"x", x}, arg});
+  CheckDenseRows(kOp, arg);
 }
 
 }  // namespace
@@ -28,10 +36,13 @@ int64_t RmsNormWorkspaceNumel(int64_t rows, int64_t width) {
 
 void RmsNormForward(const RmsNormForwardArgs& args) {
   CheckInputs(args.x, args.weight, args.rstd);
-  CheckSameDType(kOp, {{"x", args.x}, {"y", args.y}});
-  CheckSameShape(kOp, {"x", args.x}, {"y", args.y});
-  CheckDenseRows(kOp, {"y", args.y});
+  CheckLikeX(args.x, {"y", args.y});
   CheckNoOverlap(kOp, {"y", args.y});
+  if (args.residual.present()) {
+    CheckLikeX(args.x, {"residual", args.residual});
+    CheckLikeX(args.x, {"sum", args.sum});
+    CheckNoOverlap(kOp, {"sum", args.sum});
+  }
   switch (BackendFor(kOp, args.x)) {
     case Backend::kCpu:
       return cpu::RmsNormForward(args);
@@ -43,22 +54,17 @@ void RmsNormForward(const RmsNormForwardArgs& args) {
 
 void RmsNormBackward(const RmsNormBackwardArgs& args) {
   CheckInputs(args.x, args.weight, args.rstd);
-  CheckSameShape(kOp, {"x", args.x}, {"dy", args.dy});
-  CheckSameDType(kOp, {{"x", args.x}, {"dy", args.dy}});
-  CheckDenseRows(kOp, {"dy", args.dy});
+  CheckLikeX(args.x, {"dy", args.dy});
+  if (args.dsum.present()) CheckLikeX(args.x, {"dsum", args.dsum});
   if (args.dx.present()) {
-    CheckSameShape(kOp, {"x", args.x}, {"dx", args.dx});
-    CheckSameDType(kOp, {{"x", args.x}, {"dx", args.dx}});
-    CheckDenseRows(kOp, {"dx", args.dx});
+    CheckLikeX(args.x, {"dx", args.dx});
     CheckNoOverlap(kOp, {"dx", args.dx});
   }
   if (args.dweight.present()) {
     CheckShape(kOp, {"dweight", args.dweight}, args.weight.shape());
     CheckFloating(kOp, {"dweight", args.dweight});
     CheckDenseRows(kOp, {"dweight", args.dweight});
-    const int64_t width = args.x.shape().back();
-    const int64_t rows = width == 0 ? 0 : args.x.numel() / width;
-    CheckShape(kOp, {"workspace", args.workspace}, {RmsNormWorkspaceNumel(rows, width)});
+    CheckShape(kOp, {"workspace", args.workspace}, {RmsNormWorkspaceNumel(RowCount(args.x.shape()), args.x.shape().back())});
     CheckDType(kOp, {"workspace", args.workspace}, AccumulationType(args.x.dtype));
   }
   switch (BackendFor(kOp, args.x)) {

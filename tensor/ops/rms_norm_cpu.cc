@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/ops/rms_norm.h"
 
-#include "tensor/ops/cpu_kernel.h"
+#include "tensor/ops/norm_cpu.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {
@@ -9,72 +9,74 @@ namespace {
 template <class T>
 void Forward(const RmsNormForwardArgs& args) {
   using A = Acc<T>;
+  const bool adds = args.residual.present();
   const Rows x_rows(args.x.layout), y_rows(args.y.layout);
+  const Rows residual_rows(adds ? args.residual.layout : args.x.layout), sum_rows(adds ? args.sum.layout : args.x.layout);
   const int64_t width = x_rows.width();
   const T* weight = args.weight.as<T>();
   A* rstd = args.rstd.as<A>();
   const A eps = static_cast<A>(args.eps);
   ParallelFor(x_rows.count(), RowGrain(width), [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const T* x = static_cast<const T*>(args.x.data) + x_rows.offset(row);
+      const T* residual = adds ? static_cast<const T*>(args.residual.data) + residual_rows.offset(row) : nullptr;
+      T* sum = adds ? static_cast<T*>(args.sum.data) + sum_rows.offset(row) : nullptr;
+      const T* x = AddResidual(static_cast<const T*>(args.x.data) + x_rows.offset(row), residual, sum, width);
       T* y = static_cast<T*>(args.y.data) + y_rows.offset(row);
-      const A sum = SumOf<A>(width, [&](int64_t i) { return Load(x[i]) * Load(x[i]); });
-      const A scale = A(1) / std::sqrt(sum / static_cast<A>(width) + eps);
+      const A squares = SumOf<A>(width, [&](int64_t i) { return Load(x[i]) * Load(x[i]); });
+      const A scale = A(1) / std::sqrt(squares / static_cast<A>(width) + eps);
       rstd[row] = scale;
+#pragma GCC ivdep
       for (int64_t i = 0; i < width; ++i) y[i] = Store<T>(Load(x[i]) * scale * Load(weight[i]));
     }
   });
 }
 
 template <class T>
-void BackwardInput(const RmsNormBackwardArgs& args) {
+TESSERA_ALWAYS_INLINE void BackwardRow(const T* x, const T* dy, const T* weight, Acc<T> scale, const T* dsum, T* dx,
+                                       int64_t width) {
   using A = Acc<T>;
-  const Rows x_rows(args.x.layout), dy_rows(args.dy.layout), dx_rows(args.dx.layout);
-  const int64_t width = x_rows.width();
+  const A dot = SumOf<A>(width, [&](int64_t i) { return Load(dy[i]) * Load(weight[i]) * Load(x[i]); });
+  const A mean = dot * scale * scale / static_cast<A>(width);
+  const auto value = [&](int64_t i) { return scale * (Load(dy[i]) * Load(weight[i]) - Load(x[i]) * mean); };
+  if (dsum == nullptr) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < width; ++i) dx[i] = Store<T>(value(i));
+  } else {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < width; ++i) dx[i] = Store<T>(value(i) + Load(dsum[i]));
+  }
+}
+
+template <class T>
+void Backward(const RmsNormBackwardArgs& args) {
+  using A = Acc<T>;
+  const Rows x_rows(args.x.layout), dy_rows(args.dy.layout), dx_rows(args.dx.present() ? args.dx.layout : args.x.layout);
+  const Rows dsum_rows(args.dsum.present() ? args.dsum.layout : args.x.layout);
+  const int64_t width = x_rows.width(), rows = x_rows.count();
   const T* weight = args.weight.as<T>();
   const A* rstd = args.rstd.as<A>();
-  ParallelFor(x_rows.count(), RowGrain(width), [&](int64_t begin, int64_t end) {
+  A* partial = args.dweight.present() ? args.workspace.as<A>() : nullptr;
+  const int64_t blocks = (rows + kNormRowBlock - 1) / kNormRowBlock;
+  ParallelFor(rows, kNormRowBlock, [&](int64_t begin, int64_t end) {
+    A* dweight = partial != nullptr ? partial + begin / kNormRowBlock * width : nullptr;
+    if (partial != nullptr) {
+      for (int64_t i = 0; i < width; ++i) dweight[i] = 0;
+    }
     for (int64_t row = begin; row < end; ++row) {
       const T* x = static_cast<const T*>(args.x.data) + x_rows.offset(row);
       const T* dy = static_cast<const T*>(args.dy.data) + dy_rows.offset(row);
-      T* dx = static_cast<T*>(args.dx.data) + dx_rows.offset(row);
       const A scale = rstd[row];
-      const A dot = SumOf<A>(width, [&](int64_t i) { return Load(dy[i]) * Load(weight[i]) * Load(x[i]); });
-      const A mean = dot * scale * scale / static_cast<A>(width);
-      for (int64_t i = 0; i < width; ++i) {
-        dx[i] = Store<T>(scale * (Load(dy[i]) * Load(weight[i]) - Load(x[i]) * mean));
+      if (partial != nullptr) {  // first: dx may be dy
+        for (int64_t i = 0; i < width; ++i) dweight[i] += Load(dy[i]) * Load(x[i]) * scale;
+      }
+      if (args.dx.present()) {
+        const T* dsum =
+            args.dsum.present() ? static_cast<const T*>(args.dsum.data) + dsum_rows.offset(row) : nullptr;
+        BackwardRow(x, dy, weight, scale, dsum, static_cast<T*>(args.dx.data) + dx_rows.offset(row), width);
       }
     }
   });
-}
-
-template <class T, class G>
-void BackwardWeight(const RmsNormBackwardArgs& args) {
-  using A = Acc<T>;
-  const Rows x_rows(args.x.layout), dy_rows(args.dy.layout);
-  const int64_t width = x_rows.width(), rows = x_rows.count();
-  const A* rstd = args.rstd.as<A>();
-  A* partial = args.workspace.as<A>();
-  const int64_t blocks = (rows + kNormRowBlock - 1) / kNormRowBlock;
-  ParallelFor(blocks, 1, [&](int64_t first, int64_t last) {
-    for (int64_t block = first; block < last; ++block) {
-      A* sum = partial + block * width;
-      for (int64_t i = 0; i < width; ++i) sum[i] = 0;
-      const int64_t end = (block + 1) * kNormRowBlock < rows ? (block + 1) * kNormRowBlock : rows;
-      for (int64_t row = block * kNormRowBlock; row < end; ++row) {
-        const T* x = static_cast<const T*>(args.x.data) + x_rows.offset(row);
-        const T* dy = static_cast<const T*>(args.dy.data) + dy_rows.offset(row);
-        const A scale = rstd[row];
-        for (int64_t i = 0; i < width; ++i) sum[i] += Load(dy[i]) * Load(x[i]) * scale;
-      }
-    }
-  });
-  G* dweight = args.dweight.as<G>();
-  for (int64_t i = 0; i < width; ++i) {
-    A sum = 0;
-    for (int64_t block = 0; block < blocks; ++block) sum += partial[block * width + i];
-    dweight[i] = Store<G>(args.accumulate_dweight ? Load(dweight[i]) + sum : sum);
-  }
+  if (partial != nullptr) ReduceBlocks(partial, blocks, width, args.dweight, args.accumulate_dweight);
 }
 
 }  // namespace
@@ -84,14 +86,7 @@ void RmsNormForward(const RmsNormForwardArgs& args) {
 }
 
 void RmsNormBackward(const RmsNormBackwardArgs& args) {
-  DispatchFloating(args.x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if (args.dx.present()) BackwardInput<T>(args);
-    if (args.dweight.present()) {
-      DispatchFloating(args.dweight.dtype,
-                       [&](auto grad) { BackwardWeight<T, typename decltype(grad)::type>(args); });
-    }
-  });
+  DispatchFloating(args.x.dtype, [&](auto tag) { Backward<typename decltype(tag)::type>(args); });
 }
 
 }  // namespace tessera::ops::cpu::TESSERA_ISA
