@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "autograd/linear.h"
 
-#include "autograd/elementwise.h"
 #include "autograd/tape.h"
 #include "tensor/ops/gemm.h"
 #include "tensor/ops/linear.h"
@@ -23,7 +22,7 @@ class LinearNode final : public Node {
   const char* name() const override { return pre_activation_.present() ? "linear_gelu" : "linear"; }
 
   void Backward(BackwardContext& ctx) override {
-    Tensor dy = ctx.OutputGrad();
+    Tensor dy = ctx.DenseOutputGrad();
     if (pre_activation_.present()) {
       const Tensor s = pre_activation_.Get(name());
       Tensor ds = EmptyLike(s);
@@ -31,7 +30,6 @@ class LinearNode final : public Node {
       dy = ds;
       pre_activation_ = Saved();
     }
-    if (!dy.layout().HasDenseRows()) dy = CopyTo(dy, dy.dtype());
     ops::LinearBackwardArgs args{.dy = dy.Read()};
     Tensor x, weight;
     if (ctx.Needs(0)) {
@@ -88,7 +86,9 @@ Tensor LinearForward(const Input& x, const Input& weight, const Input& bias, boo
 Tensor ReduceTo(const Tensor& grad, const Shape& shape) {
   if (grad.shape() == shape) return grad;
   Tensor result = EmptyOn(grad.device(), shape, grad.dtype());
-  ops::SumToShape({.x = grad.Read(), .out = result.Write()});
+  const Tensor workspace = EmptyOn(grad.device(), {ops::PlanSum("matmul", grad.shape(), shape).workspace_numel()},
+                                   DType::kF64, MemoryTag::kWorkspace);
+  ops::ReduceSum({.x = grad.Read(), .out = result.Write(), .workspace = workspace.Write()});
   return result;
 }
 

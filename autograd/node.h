@@ -85,7 +85,8 @@ class BackwardContext {
   bool Needs(int input) const { return node_.edge(input).tracked; }
 
   // Where to write the gradient of this input, of the given shape and dtype. For parameters the buffer may be of another
-  // dtype. The caller writes all of it, or adds to it if `accumulate` is set.
+  // dtype. The caller writes all of it, or adds to it if `accumulate` is set; and lets go of it before it asks for another,
+  // which may be the same (Mul(x, x)).
   GradTarget Target(int input, const Shape& shape, DType dtype);
   // Hands over a finished gradient: kept as it is when it is the first, added otherwise.
   void AddGrad(int input, Tensor grad);

@@ -35,8 +35,7 @@ class RmsNormNode final : public Node {
     const OutputGrads grads(ctx, fused_);
     if (!grads.dy.defined()) return AddInputGrads(ctx, grads.dsum);
     const Tensor x = x_.Get(name()), weight = weight_.Get(name()), rstd = rstd_.Get(name());
-    ops::RmsNormBackwardArgs args{
-        .dy = grads.dy.Read(), .x = x.Read(), .weight = weight.Read(), .rstd = rstd.Read()};
+    ops::RmsNormBackwardArgs args{.dy = grads.dy.Read(), .x = x.Read(), .weight = weight.Read(), .rstd = rstd.Read()};
     Tensor dx, workspace;
     GradTarget dweight;
     if (grads.dsum.defined()) args.dsum = grads.dsum.Read();
@@ -64,8 +63,9 @@ class RmsNormNode final : public Node {
 class LayerNormNode final : public Node {
  public:
   // x is what was normalised.
-  LayerNormNode(const Saved& x, const Input& weight, const Tensor& mean, const Tensor& rstd, bool fused)
-      : x_(x), weight_(weight), mean_(mean), rstd_(rstd), fused_(fused) {}
+  LayerNormNode(const Saved& x, const Input& weight, const Input& bias, const Tensor& mean, const Tensor& rstd,
+                bool fused)
+      : x_(x), weight_(weight), mean_(mean), rstd_(rstd), fused_(fused), bias_is_param_(bias.is_param()) {}
   const char* name() const override { return "layer_norm"; }
 
   void Backward(BackwardContext& ctx) override {
@@ -88,7 +88,9 @@ class LayerNormNode final : public Node {
       args.accumulate_dweight = dweight.accumulate;
     }
     if (ctx.Needs(kBias)) {
-      dbias = ctx.Target(kBias, weight.shape(), weight.dtype());
+      // A tensor may be weight and bias at once, and two targets of one slot must not be held together.
+      dbias = bias_is_param_ ? ctx.Target(kBias, weight.shape(), weight.dtype())
+                             : GradTarget{EmptyOn(x.device(), weight.shape(), weight.dtype()), false};
       args.dbias = dbias.buffer.Write();
       args.accumulate_dbias = dbias.accumulate;
     }
@@ -98,21 +100,21 @@ class LayerNormNode final : public Node {
       args.workspace = workspace.Write();
     }
     ops::LayerNormBackward(args);
+    dweight = {};
+    if (ctx.Needs(kBias) && !bias_is_param_) ctx.AddGrad(kBias, dbias.buffer);
     if (dx.defined()) AddInputGrads(ctx, dx);
   }
 
  private:
   Saved x_, weight_, mean_, rstd_;
-  bool fused_;
+  bool fused_, bias_is_param_;
 };
 
 void CheckRank(const char* op, const Tensor& x) {
   if (x.rank() == 0) throw Error(Str(op, ": x must have at least one dimension"));
 }
 
-Tensor Statistic(const Tensor& x) {
-  return EmptyOn(x.device(), {RowCount(x.shape())}, AccumulationType(x.dtype()));
-}
+Tensor Statistic(const Tensor& x) { return EmptyOn(x.device(), {RowCount(x.shape())}, AccumulationType(x.dtype())); }
 
 SumAndNorm RunRmsNorm(const Input& x, const Input& residual, const Input& weight, double eps) {
   const Tensor x_data = x.Data(), weight_data = weight.Data();
@@ -148,8 +150,12 @@ SumAndNorm RunLayerNorm(const Input& x, const Input& residual, const Input& weig
   const bool fused = residual.present();
   Tensor y = EmptyLike(x_data), sum;
   const Tensor mean = Statistic(x_data), rstd = Statistic(x_data);
-  ops::LayerNormForwardArgs args{.x = x_data.Read(), .weight = weight_data.Read(), .y = y.Write(),
-                                 .mean = mean.Write(), .rstd = rstd.Write(), .eps = eps};
+  ops::LayerNormForwardArgs args{.x = x_data.Read(),
+                                 .weight = weight_data.Read(),
+                                 .y = y.Write(),
+                                 .mean = mean.Write(),
+                                 .rstd = rstd.Write(),
+                                 .eps = eps};
   Tensor bias_data, residual_data;
   if (bias.present()) {
     bias_data = bias.Data();
@@ -163,7 +169,7 @@ SumAndNorm RunLayerNorm(const Input& x, const Input& residual, const Input& weig
   }
   ops::LayerNormForward(args);
   if (Tape* tape = RecordingTape({&x, &weight, &bias, &residual})) {
-    auto node = std::make_unique<LayerNormNode>(fused ? Saved(sum) : Saved(x), weight, mean, rstd, fused);
+    auto node = std::make_unique<LayerNormNode>(fused ? Saved(sum) : Saved(x), weight, bias, mean, rstd, fused);
     if (fused) {
       tape->Record(std::move(node), {&x, &weight, &bias, &residual}, {&sum, &y});
     } else {

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// x (B, T, H, D), the last dimension dense -> (B, T, H, D). Row t has position position_offset + t. With rotated_heads only
-// the first heads are turned: queries and keys of a packed projection (B, T, Hq + 2 Hkv, D) in one call.
+// x (B, T, H, D), the last dimension dense -> (B, T, H, D). Row t has position position_offset + t. With rotated_heads
+// only the first heads are turned: queries and keys of a packed projection (B, T, Hq + 2 Hkv, D) in one call.
 Tensor Rope(const Input& x, const RopeTable& table, int64_t position_offset = 0, int64_t rotated_heads = -1);
 
 }  // namespace tessera

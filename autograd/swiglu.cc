@@ -16,7 +16,10 @@ class SwiGluNode final : public Node {
     const Tensor gate = gate_.Get(name()), up = up_.Get(name());
     const Tensor dgate = EmptyOn(gate.device(), gate.shape(), gate.dtype());
     const Tensor dup = EmptyOn(up.device(), up.shape(), up.dtype());
-    ops::SwiGluBackward({.dy = ctx.OutputGrad().Read(), .gate = gate.Read(), .up = up.Read(), .dgate = dgate.Write(),
+    ops::SwiGluBackward({.dy = ctx.OutputGrad().Read(),
+                         .gate = gate.Read(),
+                         .up = up.Read(),
+                         .dgate = dgate.Write(),
                          .dup = dup.Write()});
     ctx.AddGrad(0, dgate);
     ctx.AddGrad(1, dup);

@@ -315,7 +315,11 @@ GradTarget BackwardContext::Target(int input, const Shape& shape, DType dtype) {
   if (edge.slot == 0) return edge.param.NextGradTarget();
   Tensor& held = tape_.slots_[edge.slot].grad;
   if (!held.defined()) {
-    held = EmptyOn(OutputGrad(0).defined() ? OutputGrad(0).device() : kCpu, shape, dtype);
+    Device device;
+    for (const Tensor& grad : output_grads_) {
+      if (grad.defined()) device = grad.device();
+    }
+    held = EmptyOn(device, shape, dtype);
     return {held, false};
   }
   if (held.storage().use_count() > 1 || !held.layout().IsContiguous()) held = CopyTo(held, dtype);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW's rate over a flat range of 32 Mi elements (28 bytes each in f32: p, g, m, v read, p, m, v written) beside what this
-// machine's memory gives to the same traffic without the arithmetic, in the same run and on the same threads.
+// AdamW's rate over a flat range of 32 Mi elements (28 bytes each in f32: p, g, m, v read, p, m, v written) beside what
+// this machine's memory gives to the same traffic without the arithmetic, in the same run and on the same threads.
 #include <benchmark/benchmark.h>
 
 #include "optim/clip.h"

@@ -20,8 +20,7 @@ absl::Status CheckOptions(const BatchLoaderOptions& options, int64_t samples) {
     if (!status.ok()) return status;
   }
   if (options.rank >= options.ranks) {
-    return absl::InvalidArgumentError(
-        Str("batch loader: rank ", options.rank, " is outside 0..", options.ranks - 1));
+    return absl::InvalidArgumentError(Str("batch loader: rank ", options.rank, " is outside 0..", options.ranks - 1));
   }
   if (samples < options.batch_size * options.ranks) {
     return absl::InvalidArgumentError(Str("the data has ", samples, " samples; one batch needs ",
@@ -95,8 +94,7 @@ void BatchLoader::Produce() {
     if (count <= 0) return;
     Batch batch = dataset_.MakeBatch(order_, first, count);
     std::unique_lock lock(mutex_);
-    changed_.wait(lock,
-                  [this] { return stopping_ || static_cast<int64_t>(queue_.size()) < options_.queue_batches; });
+    changed_.wait(lock, [this] { return stopping_ || static_cast<int64_t>(queue_.size()) < options_.queue_batches; });
     if (stopping_) return;
     queue_.push_back(std::move(batch));
     lock.unlock();

@@ -4,8 +4,8 @@
 //   auto loader = BatchLoader::Create(data, {.batch_size = 32, .order = {.seed = 1}}).value();
 //   while (std::optional<Batch> batch = loader->Next()) ...   // epoch after epoch, without a seam
 //
-// A global batch is batch_size * ranks samples that follow each other; this rank gets its own batch_size of them. Samples
-// that an epoch has left over begin the next global batch, so none is dropped and none is read twice.
+// A global batch is batch_size * ranks samples that follow each other; this rank gets its own batch_size of them.
+// Samples that an epoch has left over begin the next global batch, so none is dropped and none is read twice.
 #pragma once
 
 #include <condition_variable>
@@ -26,15 +26,16 @@ namespace tessera::io {
 struct BatchLoaderOptions {
   int64_t batch_size = 1;  // of this rank
   int64_t rank = 0, ranks = 1;
-  int64_t cursor = 0;                    // the global sample to begin with; next_cursor() of an earlier run
+  int64_t cursor = 0;                      // the global sample to begin with; next_cursor() of an earlier run
   std::optional<int64_t> end_cursor = {};  // where to end; the last batches may then be smaller, or missing
-  int64_t queue_batches = 2;             // how far to work ahead
+  int64_t queue_batches = 2;               // how far to work ahead
   SampleOrderOptions order = {};
 };
 
 class BatchLoader {
  public:
-  // An error when the dataset has fewer samples than one global batch. The tensors come from the calling thread's Context.
+  // An error when the dataset has fewer samples than one global batch. The tensors come from the calling thread's
+  // Context.
   static absl::StatusOr<std::unique_ptr<BatchLoader>> Create(const TokenDataset& dataset,
                                                              const BatchLoaderOptions& options);
   ~BatchLoader();  // ends the thread, whatever is still queued

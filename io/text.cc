@@ -83,8 +83,7 @@ absl::StatusOr<TextDatasets> SplitText(Corpus corpus, const TextOptions& options
   }
   const std::span<const uint8_t> bytes = corpus.contents->bytes();
   const int64_t total = static_cast<int64_t>(bytes.size());
-  const TokenDatasetOptions dataset_options{.sequence_tokens = options.sequence_tokens,
-                                            .vocab_size = kByteVocabulary};
+  const TokenDatasetOptions dataset_options{.sequence_tokens = options.sequence_tokens, .vocab_size = kByteVocabulary};
   // The text as a whole first: its error names the length that the user knows.
   const auto whole = TokenDataset::Create(bytes, corpus.contents, dataset_options);
   if (!whole.ok()) return whole.status();

@@ -17,8 +17,8 @@ namespace tessera::io {
 
 inline constexpr int64_t kByteVocabulary = 256;
 
-// What is read between two files of a folder. Text has no such byte, so a model can learn that a document ends here, and
-// no text can imitate it.
+// What is read between two files of a folder. Text has no such byte, so a model can learn that a document ends here,
+// and no text can imitate it.
 inline constexpr uint8_t kDocumentSeparator = 0;
 
 struct Corpus {
@@ -27,8 +27,8 @@ struct Corpus {
   std::vector<std::string> notices;  // what was passed over, and why
 };
 
-// A file is taken as it is. Of a folder, all regular files below it in the order of their paths; links, hidden files and
-// folders, and empty files are passed over; so is, with a notice, what has a zero byte and therefore is not text.
+// A file is taken as it is. Of a folder, all regular files below it in the order of their paths; links, hidden files
+// and folders, and empty files are passed over; so is, with a notice, what has a zero byte and therefore is not text.
 absl::StatusOr<Corpus> ReadCorpus(const std::string& path);
 
 struct TextOptions {

@@ -14,8 +14,7 @@ template <class T>
 absl::Status CheckTokens(std::span<const T> tokens, const TokenDatasetOptions& options) {
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (options.sequence_tokens < 1) {
-    return absl::InvalidArgumentError(
-        Str("the sequence length is ", options.sequence_tokens, ", expected at least 1"));
+    return absl::InvalidArgumentError(Str("the sequence length is ", options.sequence_tokens, ", expected at least 1"));
   }
   if (tokens.empty()) return absl::InvalidArgumentError("there are no tokens: the data is empty");
   if (count < options.sequence_tokens + 1) {

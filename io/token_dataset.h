@@ -53,8 +53,8 @@ struct TokenDatasetOptions {
 
 class TokenDataset {
  public:
-  // Borrows `tokens`, which `owner` keeps alive. An error when there is not one whole sample, or when a token is outside
-  // the vocabulary.
+  // Borrows `tokens`, which `owner` keeps alive. An error when there is not one whole sample, or when a token is
+  // outside the vocabulary.
   static absl::StatusOr<TokenDataset> Create(std::span<const uint8_t> tokens, std::shared_ptr<const void> owner,
                                              const TokenDatasetOptions& options);
   static absl::StatusOr<TokenDataset> Create(std::span<const int32_t> tokens, std::shared_ptr<const void> owner,

@@ -12,7 +12,7 @@ Input LayerNorm::BiasInput() { return bias.has_value() ? Input(bias->Ref()) : In
 
 Tensor LayerNorm::Forward(const Tensor& x) { return tessera::LayerNorm(x, weight, BiasInput(), eps_); }
 
-AddNormResult LayerNorm::Forward(const Tensor& x, const Tensor& residual) {
+SumAndNorm LayerNorm::Forward(const Tensor& x, const Tensor& residual) {
   return AddLayerNorm(x, residual, weight, BiasInput(), eps_);
 }
 
@@ -21,7 +21,7 @@ RmsNorm::RmsNorm(Module* parent, std::string name, int64_t features, double eps)
 
 Tensor RmsNorm::Forward(const Tensor& x) { return tessera::RmsNorm(x, weight, eps_); }
 
-AddNormResult RmsNorm::Forward(const Tensor& x, const Tensor& residual) {
+SumAndNorm RmsNorm::Forward(const Tensor& x, const Tensor& residual) {
   return AddRmsNorm(x, residual, weight, eps_);
 }
 

@@ -14,7 +14,7 @@ class LayerNorm final : public Layer<LayerNorm> {
  public:
   LayerNorm(Module* parent, std::string name, int64_t features, double eps = 1e-5, bool with_bias = true);
   Tensor Forward(const Tensor& x);
-  AddNormResult Forward(const Tensor& x, const Tensor& residual);
+  SumAndNorm Forward(const Tensor& x, const Tensor& residual);
 
   Parameter weight;               // (features)
   std::optional<Parameter> bias;  // (features)
@@ -28,7 +28,7 @@ class RmsNorm final : public Layer<RmsNorm> {
  public:
   RmsNorm(Module* parent, std::string name, int64_t features, double eps = 1e-5);
   Tensor Forward(const Tensor& x);
-  AddNormResult Forward(const Tensor& x, const Tensor& residual);
+  SumAndNorm Forward(const Tensor& x, const Tensor& residual);
 
   Parameter weight;  // (features)
 

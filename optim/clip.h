@@ -31,12 +31,12 @@ class GradientNorm {
 
 struct StepOptions {
   Tensor sum_squares = {};  // (1) f64 on the scalars' device; undefined: nothing is measured, clipped or skipped
-  double max_norm = 0;  // 0: no clipping; negative: an error
+  double max_norm = 0;      // 0: no clipping; negative: an error
   bool skip_non_finite = true;
 };
 
-// Writes norm, clip factor and skip flag into `scalars`, and, unless the step is skipped, counts it and sets its learning
-// rate from the schedule (formulas: tensor/ops/begin_step.h). Once before the updates of all ranges of a step.
+// Writes norm, clip factor and skip flag into `scalars`, and, unless the step is skipped, counts it and sets its
+// learning rate from the schedule (formulas: tensor/ops/begin_step.h). Once before the updates of all ranges of a step.
 void BeginStep(StepScalars& scalars, const StepOptions& options = {});
 
 }  // namespace tessera::optim

@@ -18,11 +18,12 @@ namespace tessera::optim {
 inline constexpr int kMaxStates = 2;
 
 struct FlatSpan {
-  View master;                               // f32 or f64; in f32 training the parameter itself
-  ConstView gradient;                        // f32, bf16, f16 or f64, still multiplied by the loss scale
-  std::array<View, kMaxStates> states = {};  // the first state_count(), in the order of state_names(), of master's dtype
-  View low_precision = {};                   // optional: bf16 or f16 weights, set to the new master rounded to nearest even
-  bool decay = true;                         // weight decay applies (biases and norms often want none)
+  View master;         // f32 or f64; in f32 training the parameter itself
+  ConstView gradient;  // f32, bf16, f16 or f64, still multiplied by the loss scale
+  // The first state_count(), in the order of state_names(), of master's dtype.
+  std::array<View, kMaxStates> states = {};
+  View low_precision = {};  // optional: bf16 or f16 weights, set to the new master rounded to nearest even
+  bool decay = true;        // weight decay applies (biases and norms often want none)
 };
 
 }  // namespace tessera::optim

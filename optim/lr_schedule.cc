@@ -363,14 +363,17 @@ std::unique_ptr<LrSchedule> LrSchedule::Create(std::string_view type, const Para
   if (given != params.end() && optimizer.lr.has_value()) {
     const double scheduled = std::get<double>(given->second.get());
     if (scheduled != *optimizer.lr) {
-      schedule->AddNotice(Str(schedule->name(), ": ", own_lr, " ", scheduled, " wins over the optimizer's lr ", *optimizer.lr));
+      schedule->AddNotice(
+          Str(schedule->name(), ": ", own_lr, " ", scheduled, " wins over the optimizer's lr ", *optimizer.lr));
     }
   }
   return schedule;
 }
 
 ScheduledValues LrSchedule::AtIndex(int64_t index) const {
-  if (index < -1) throw Error(Str(name(), ": index is ", index, " (update ", index + 2, "), expected >= -1 (update >= 1)"));
+  if (index < -1) {
+    throw Error(Str(name(), ": index is ", index, " (update ", index + 2, "), expected >= -1 (update >= 1)"));
+  }
   return Compute(index);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learning-rate schedules: pure functions of one index, with DeepSpeed's names, parameters, defaults and values.
 //
-// The index is -1 at first and goes up by one after each applied update, so that update u (1-based) runs with index u - 2.
-// Skipped steps do not count. With a warm-up from 0 the first two updates therefore have lr 0.
+// The index is -1 at first and goes up by one after each applied update: update u, counted from 1, runs with index
+// u - 2. Skipped steps do not count. With a warm-up from 0 the first two updates therefore have lr 0.
 //
 //   auto schedule = LrSchedule::Create("WarmupDecayLR", {{"warmup_num_steps", 100}, {"total_num_steps", 5000},
 //                                                        {"warmup_max_lr", 2e-5}});
@@ -64,7 +64,7 @@ struct OneCycleOptions {
   double decay_lr_rate = 0;
   int64_t cycle_first_step_size = 2000;
   std::optional<int64_t> cycle_second_step_size = {};  // absent: as the first
-  int64_t cycle_first_stair_count = 0;                  // 0: no stairs
+  int64_t cycle_first_stair_count = 0;                 // 0: no stairs
   std::optional<int64_t> cycle_second_stair_count = {};
   int64_t decay_step_size = 0;  // 0: no decay after the cycle
   bool cycle_momentum = true;   // beta2 is then 0.99
@@ -75,7 +75,7 @@ struct OneCycleOptions {
 // What a schedule needs to know about the optimizer.
 struct ScheduledOptimizer {
   std::optional<double> lr = {};  // as the user gave it
-  bool has_betas = true;     // without betas OneCycle leaves the momentum alone
+  bool has_betas = true;          // without betas OneCycle leaves the momentum alone
 };
 
 struct ScheduledValues {
@@ -100,7 +100,7 @@ class LrSchedule {
   static std::unique_ptr<LrSchedule> Create(const OneCycleOptions& options);
 
   virtual std::string_view name() const = 0;
-  ScheduledValues AtIndex(int64_t index) const;                                      // index >= -1
+  ScheduledValues AtIndex(int64_t index) const;                                   // index >= -1
   ScheduledValues AtUpdate(int64_t update) const { return AtIndex(update - 2); }  // update >= 1
   double Lr(int64_t update) const { return AtUpdate(update).lr; }
 

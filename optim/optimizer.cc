@@ -172,7 +172,8 @@ std::unique_ptr<Optimizer> Optimizer::Create(const LionOptions& options) { retur
 
 std::unique_ptr<Optimizer> Optimizer::Create(std::string_view type, const Params& params) {
   if (params.find("max_grad_norm") != params.end()) {
-    throw Error(Str(type, ": 'max_grad_norm' is not supported as an optimizer parameter, please switch to the parameter "
+    throw Error(Str(type,
+                    ": 'max_grad_norm' is not supported as an optimizer parameter, please switch to the parameter "
                     "'gradient_clipping'"));
   }
   if (EqualIgnoringCase(type, "AdamW")) return CreateAdam("AdamW", params);

@@ -46,7 +46,7 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // type: "Adam", "AdamW", "SGD" or "Lion" in any case. Throws Error for another one, an unknown parameter or a bad value.
+  // type: "Adam", "AdamW", "SGD" or "Lion" in any case. Throws Error for another, and for a bad parameter.
   static std::unique_ptr<Optimizer> Create(std::string_view type, const Params& params = {});
   static std::unique_ptr<Optimizer> Create(const AdamOptions& options);
   static std::unique_ptr<Optimizer> Create(const SgdOptions& options);

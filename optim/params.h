@@ -24,11 +24,11 @@ class ParamValue {
  public:
   ParamValue(bool value) : value_(value) {}  // NOLINT: implicit on purpose, here and below
   template <class T>
-    requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
-  ParamValue(T value) : value_(static_cast<double>(value)) {}  // NOLINT
-  ParamValue(const char* value) : value_(std::string(value)) {}  // NOLINT
-  ParamValue(std::string value) : value_(std::move(value)) {}  // NOLINT
-  ParamValue(std::vector<double> value) : value_(std::move(value)) {}  // NOLINT
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) ParamValue(T value)
+      : value_(static_cast<double>(value)) {}                                              // NOLINT
+  ParamValue(const char* value) : value_(std::string(value)) {}                            // NOLINT
+  ParamValue(std::string value) : value_(std::move(value)) {}                              // NOLINT
+  ParamValue(std::vector<double> value) : value_(std::move(value)) {}                      // NOLINT
   ParamValue(std::initializer_list<double> value) : value_(std::vector<double>(value)) {}  // NOLINT
 
   const std::variant<bool, double, std::string, std::vector<double>>& get() const { return value_; }
@@ -67,7 +67,8 @@ class ParamReader {
 };
 
 // Throws Error unless low <= value <= high (`below`: value < high); NaN never is. An infinite high asks for finite.
-void CheckInRange(std::string_view owner, std::string_view name, double value, double low, double high, bool below = false);
+void CheckInRange(std::string_view owner, std::string_view name, double value, double low, double high,
+                  bool below = false);
 
 bool EqualIgnoringCase(std::string_view a, std::string_view b);
 

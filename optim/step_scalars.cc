@@ -43,7 +43,8 @@ void StepScalars::SetAppliedSteps(int64_t count) {
 }
 
 void StepScalars::SetSchedule(const Tensor& table, int64_t first_update) {
-  if (table.defined() && (table.dtype() != DType::kF64 || table.rank() != 2 || table.size(0) < 1 || table.size(1) != 3)) {
+  if (table.defined() &&
+      (table.dtype() != DType::kF64 || table.rank() != 2 || table.size(0) < 1 || table.size(1) != 3)) {
     throw Error(Str(kOwner, ": schedule is ", table, ", expected f64 (updates, 3) with updates >= 1"));
   }
   if (first_update < 1) throw Error(Str(kOwner, ": first update is ", first_update, ", expected >= 1"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scalars of an optimizer step, as one small f64 tensor on the device of the weights. The kernels read them there, so
-// that skipping, clipping and the schedule never wait for the host. One block serves all ranges of a step: its counter
-// is the only one, which is what keeps the bias correction of every range the same.
+// The scalars of an optimizer step, as one small f64 tensor on the device of the weights. The kernels read them there,
+// so that skipping, clipping and the schedule never wait for the host. One block serves all ranges of a step: its
+// counter is the only one, which is what keeps the bias correction of every range the same.
 //
 //   StepScalars scalars(optimizer->start_values());
 //   scalars.SetSchedule(schedule->Table(1, 1000));   // or SetLr() before each step
@@ -29,7 +29,7 @@ class StepScalars {
 
   // Written by the host, between steps.
   void SetLr(double lr);
-  void SetLossScale(double scale);  // what the gradients must be divided by
+  void SetLossScale(double scale);      // what the gradients must be divided by
   void SetAppliedSteps(int64_t count);  // when a checkpoint is loaded
   // A table (updates, 3) of lr, momentum and beta2 on the device (LrSchedule::Table); row 0 belongs to `first_update`.
   // Applied updates move along it, skipped ones do not. An undefined tensor removes it.

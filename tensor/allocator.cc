@@ -114,41 +114,45 @@ int HostAllocator::SizeClass(int64_t bytes, int64_t* rounded_bytes) {
   return exponent * 8 + static_cast<int>(mantissa - 9);
 }
 
+int64_t HostAllocator::ClassBytes(int size_class) {
+  return static_cast<int64_t>(size_class % 8 + 9) << std::max(size_class / 8 - 3, 0);
+}
+
 void* HostAllocator::Take(int64_t bytes) {
   int64_t rounded;
   const int size_class = SizeClass(bytes, &rounded);
   const std::lock_guard lock(mutex_);
+  last_request_[static_cast<size_t>(size_class)] = ++request_count_;
   std::vector<void*>& list = free_[static_cast<size_t>(size_class)];
+  const int64_t peak = std::max(peak_alive_bytes_, alive_bytes_ + bytes);
+  void* data = nullptr;
   if (!list.empty()) {
-    void* data = list.back();
+    data = list.back();
     list.pop_back();
-    cached_bytes_ -= rounded;
-    return data;
-  }
-  // Variable lengths leave free blocks of every size behind: before growing past 1.25 times the most that was ever in
-  // use, they go back to the system. A steady step never comes here.
-  peak_alive_bytes_ = std::max(peak_alive_bytes_, reserved_bytes_ - cached_bytes_ + rounded);
-  if (reserved_bytes_ + rounded > peak_alive_bytes_ + peak_alive_bytes_ / 4) ReleaseCachedLocked();
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    if (limit_bytes_ == 0 || reserved_bytes_ + rounded <= limit_bytes_) {
-      if (void* data = SystemAllocate(rounded)) {
-        reserved_bytes_ += rounded;
-        ++system_allocation_count_;
-        return data;
-      }
+  } else {
+    // Variable lengths leave free blocks of every size behind: rather than grow past 1.25 times the most that was ever in
+    // use, the longest unused ones go back to the system. A steady step never comes here.
+    TrimLocked(peak + peak / 4 - rounded);
+    for (int attempt = 0; attempt < 2 && data == nullptr; ++attempt) {
+      if (limit_bytes_ == 0 || reserved_bytes_ + rounded <= limit_bytes_) data = SystemAllocate(rounded);
+      if (data == nullptr) TrimLocked(0);
     }
-    ReleaseCachedLocked();
+    if (data == nullptr) throw std::bad_alloc();
+    reserved_bytes_ += rounded;
+    ++system_allocation_count_;
   }
-  throw std::bad_alloc();
+  alive_bytes_ += bytes;
+  peak_alive_bytes_ = peak;
+  return data;
 }
 
 void HostAllocator::Give(void* data, int64_t bytes) {
   int64_t rounded;
   const int size_class = SizeClass(bytes, &rounded);
   const std::lock_guard lock(mutex_);
+  alive_bytes_ -= bytes;
   if (TESSERA_KEEP_FREE_BLOCKS) {
     free_[static_cast<size_t>(size_class)].push_back(data);
-    cached_bytes_ += rounded;
   } else {
     std::free(data);
     reserved_bytes_ -= rounded;
@@ -157,20 +161,23 @@ void HostAllocator::Give(void* data, int64_t bytes) {
 
 void HostAllocator::ReleaseCached() {
   const std::lock_guard lock(mutex_);
-  ReleaseCachedLocked();
+  TrimLocked(0);
 }
 
-void HostAllocator::ReleaseCachedLocked() {
-  for (size_t size_class = 0; size_class < free_.size(); ++size_class) {
-    if (free_[size_class].empty()) continue;
-    const int64_t exponent = static_cast<int64_t>(size_class / 8), eighth = static_cast<int64_t>(size_class % 8);
-    const int64_t rounded = (eighth + 9) << std::max<int64_t>(exponent - 3, 0);
-    for (void* data : free_[size_class]) {
-      std::free(data);
-      reserved_bytes_ -= rounded;
-      cached_bytes_ -= rounded;
+void HostAllocator::TrimLocked(int64_t reserved_at_most) {
+  while (reserved_bytes_ > reserved_at_most) {
+    int oldest = -1;
+    for (int size_class = 0; size_class < kClassCount; ++size_class) {
+      const size_t index = static_cast<size_t>(size_class);
+      if (free_[index].empty()) continue;
+      if (oldest < 0 || last_request_[index] < last_request_[static_cast<size_t>(oldest)]) oldest = size_class;
     }
-    free_[size_class].clear();
+    if (oldest < 0) return;
+    std::vector<void*>& list = free_[static_cast<size_t>(oldest)];
+    for (; !list.empty() && reserved_bytes_ > reserved_at_most; list.pop_back()) {
+      std::free(list.back());
+      reserved_bytes_ -= ClassBytes(oldest);
+    }
   }
 }
 

@@ -88,13 +88,17 @@ class HostAllocator final : public Allocator {
  private:
   static constexpr int kClassCount = 512;
   static int SizeClass(int64_t bytes, int64_t* rounded_bytes);
-  void ReleaseCachedLocked();
+  static int64_t ClassBytes(int size_class);
+  // Gives back the free blocks of the sizes that were longest not asked for, until no more than this is reserved.
+  void TrimLocked(int64_t reserved_at_most);
 
   std::mutex mutex_;
   std::array<std::vector<void*>, kClassCount> free_;
+  std::array<uint64_t, kClassCount> last_request_{};
+  uint64_t request_count_ = 0;
   std::atomic<int64_t> reserved_bytes_{0};
   std::atomic<int64_t> system_allocation_count_{0};
-  int64_t cached_bytes_ = 0;
+  int64_t alive_bytes_ = 0;  // as requested
   int64_t peak_alive_bytes_ = 0;
   int64_t limit_bytes_ = 0;
 };

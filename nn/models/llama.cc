@@ -16,7 +16,7 @@ const LlamaConfig& Checked(const LlamaConfig& config) {
 
 LlamaConfig LlamaConfig::Llama3_2_1B() {
   LlamaConfig config;
-  config.rope_scaling = RopeScaling{};
+  config.rope_scaling = RopeScaling{.factor = 32};
   return config;
 }
 
@@ -61,7 +61,10 @@ Tensor LlamaLayer::Forward(const Tensor& x, const RopeTable& rope) {
 Llama::Llama(const LlamaConfig& config, Place place)
     : Layer(std::move(place)),
       config_(Checked(config)),
-      rope_(config.HeadDim(), config.rope_theta, config.rope_scaling),
+      rope_({.head_dim = config.HeadDim(),
+             .max_positions = config.max_position_embeddings,
+             .base = config.rope_theta,
+             .llama3 = config.rope_scaling}),
       embed_tokens(this, "embed_tokens", config.vocab_size, config.hidden_size, Init::Normal(config.initializer_range)),
       layers(this, "layers", config.num_hidden_layers, config),
       norm(this, "norm", config.hidden_size, config.rms_norm_eps) {

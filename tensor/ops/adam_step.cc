@@ -6,8 +6,8 @@
 namespace tessera::ops {
 
 void AdamStep(const AdamStepArgs& args) {
-  CheckFlatStep("adam_step", args.master, args.gradient,
-                {{"exp_avg", args.exp_avg}, {"exp_avg_sq", args.exp_avg_sq}}, args.low_precision, args.scalars);
+  CheckFlatStep("adam_step", args.master, args.gradient, {{"exp_avg", args.exp_avg}, {"exp_avg_sq", args.exp_avg_sq}},
+                args.low_precision, args.scalars);
   switch (BackendFor("adam_step", args.master)) {
     case Backend::kCpu:
       return cpu::AdamStep(args);

@@ -18,7 +18,7 @@ struct AdamStepArgs {
   View master;
   ConstView gradient;
   View exp_avg, exp_avg_sq;  // m, v
-  View low_precision = {};  // optional
+  View low_precision = {};   // optional
   ConstView scalars;
   double eps = 1e-8;
   double weight_decay = 0;

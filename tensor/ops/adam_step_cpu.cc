@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/ops/adam_step.h"
-
 #include "tensor/ops/flat_step_cpu.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
@@ -8,7 +7,8 @@ namespace {
 
 template <class A>
 struct Factors {
-  A gradient, beta1, one_minus_beta1, beta2, one_minus_beta2, momentum_correction, square_correction, eps, decay, minus_lr;
+  A gradient, beta1, one_minus_beta1, beta2, one_minus_beta2, momentum_correction, square_correction, eps, decay,
+      minus_lr;
 };
 
 template <bool kDecoupled, class A>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/ops/begin_step.h"
-
 #include "tensor/ops/flat_step_cpu.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {

@@ -95,6 +95,7 @@ TESSERA_ALWAYS_INLINE A SumOf(int64_t n, Term&& term) {
     for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
   }
   for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += term(i);
+#pragma GCC unroll 5  // so that each step's width is a constant
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
   }
@@ -117,9 +118,11 @@ TESSERA_ALWAYS_INLINE A MaxOf(int64_t n, A lowest, Term&& term) {
     for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = MaxOrNan(lanes[lane], static_cast<A>(term(i + lane)));
   }
   for (int lane = 0; i < n; ++i, ++lane) lanes[lane] = MaxOrNan(lanes[lane], static_cast<A>(term(i)));
-  A best = lowest;
-  for (int lane = 0; lane < kLanes; ++lane) best = MaxOrNan(best, lanes[lane]);
-  return best;
+#pragma GCC unroll 5  // so that each step's width is a constant
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) lanes[lane] = MaxOrNan(lanes[lane], lanes[lane + width]);
+  }
+  return lanes[0];
 }
 
 // Rows of a tensor whose last dimension is dense: element offset of row `row` (row-major over the other dims).

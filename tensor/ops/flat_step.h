@@ -23,7 +23,7 @@ namespace tessera::ops {
 
 enum StepSlot : int {
   kLr,
-  kMomentum,            // Adam's and Lion's beta1, SGD's momentum
+  kMomentum,  // Adam's and Lion's beta1, SGD's momentum
   kBeta2,
   kAppliedSteps,        // updates done, this one included; skipped ones do not count
   kLossScale,           // what the gradients must be divided by

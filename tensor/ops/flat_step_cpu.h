@@ -2,8 +2,8 @@
 // What the optimizers' CPU kernels share: the fused multiply-add, and the walk over a flat range.
 // Only `*_cpu.cc` files include it. Everything is local to the including file (see tensor/cpu_isa.h for why).
 //
-// Kernels are compiled with contraction on, which differs between instruction sets. Here nothing is left to contract: no
-// operand of a plain + or - is a product.
+// Kernels are compiled with contraction on, which differs between instruction sets. Here nothing is left to contract:
+// no operand of a plain + or - is a product.
 #pragma once
 
 #include "tensor/ops/cpu_kernel.h"
@@ -20,7 +20,7 @@ TESSERA_ALWAYS_INLINE float Fma(float a, float b, float c) { return __builtin_fm
 #else
 // Without the instruction, the same bits through f64, and vectorised: the product is exact there, the sum is rounded to
 // odd (an inexact result gets its last bit set), and then rounding to f32 is right, for 53 >= 2 * 24 + 2.
-// S. Boldo, G. Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008.
+// S. Boldo, G. Melquiond, "Emulation of a FMA and correctly rounded sums", IEEE TC 57(4), 2008.
 TESSERA_ALWAYS_INLINE float Fma(float a, float b, float c) {
   const double product = static_cast<double>(a) * static_cast<double>(b);
   const double addend = static_cast<double>(c);
@@ -48,7 +48,7 @@ void RoundTile(int64_t n, const A* __restrict from, L* __restrict to) {
   for (int64_t i = 0; i < n; ++i) to[i] = Store<L>(from[i]);
 }
 
-// Calls update(begin, n, gradient) on tiles of the range, in parallel, with the gradient in A; writes low_precision after.
+// Calls update(begin, n, gradient) on tiles of the range, in parallel, with the gradient in A; then low_precision.
 template <class A, class Update>
 TESSERA_ALWAYS_INLINE void ForEachTile(const View& master, const ConstView& gradient, const View& low_precision,
                                        Update&& update) {

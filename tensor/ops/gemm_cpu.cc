@@ -6,9 +6,11 @@
 // An operand that several blocks read is packed once, by all threads together, before the blocks begin ("shared"); one
 // that a single block reads is packed by that block, panel by panel, just before its use.
 #include "tensor/ops/gemm.h"
+
 #include "tensor/ops/gemm_pack.h"
 #include "tensor/ops/gemm_serial.h"
 #include "tensor/ops/gemm_tile.h"
+#include "tensor/progress.h"
 #include "tensor/scratch.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
@@ -17,9 +19,13 @@ namespace {
 constexpr int64_t kMaxPiece = 256;
 constexpr int64_t kMaxColPanels = 8;             // of a block whose columns are cut
 constexpr int64_t kMaxWideCols = 1024;           // C at most this wide is cut into rows only
-constexpr int64_t kBlocks = 16;                  // aimed at: enough for any usual number of threads to share evenly
+constexpr int64_t kBlocksPerThread = 3;          // aimed at: a thread that was held up leaves work to the others
+constexpr int64_t kFewReaders = 3;               // row blocks that may each pack B's rows, at next to no cost, by themselves
 constexpr int64_t kMinBlockWork = int64_t{1} << 20;  // multiply-adds worth handing to another thread
+constexpr int64_t kLargeWork = int64_t{1} << 25;     // multiply-adds from which the matrices of a batch take turns
 constexpr int64_t kMaxSharedBytes = int64_t{8} << 20;
+constexpr int64_t kGoodSharedBytes = int64_t{2} << 20;  // stays near the cores from its packing to its use
+constexpr int64_t kBundle = 8;        // row panels with dense lanes that are packed together
 constexpr int64_t kFinishCols = 256;  // columns that the epilogue takes at a time
 
 TESSERA_ALWAYS_INLINE int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -32,13 +38,8 @@ constexpr int64_t kRowPanelNumel = kTileRows * kMaxPiece + kPackSlack;
 template <class T>
 constexpr int64_t kColPanelNumel = Tile<T>::kCols * kMaxPiece + kPackSlack;
 
-// [0, n) in `parts` nearly equal parts.
-struct Cut {
-  int64_t n = 0, parts = 1;
-  TESSERA_ALWAYS_INLINE int64_t begin(int64_t part) const { return part * n / parts; }
-};
-
-// Where the cuts are: a function of the shape alone.
+// Where the cuts are. Panels and pieces, and with them the bits, are a function of the shape alone; how panels are dealt out
+// in blocks is not: it follows the number of threads.
 template <class T>
 struct Plan {
   Cut rows;        // M into row panels
@@ -48,7 +49,7 @@ struct Plan {
   Cut row_blocks;  // row panels into blocks
   Cut col_blocks;  // column panels into blocks
 
-  Plan(const GemmProblem& problem, bool direct) {
+  Plan(const GemmProblem& problem, bool direct, int threads) {
     n = problem.n;
     k = problem.k;
     const int64_t row_panels = CeilDiv(problem.m, kTileRows);
@@ -56,19 +57,25 @@ struct Plan {
     col_panels = CeilDiv(n, Tile<T>::kCols);
     if (k > 0) piece = CeilDiv(CeilDiv(k, CeilDiv(k, kMaxPiece)), 16) * 16;
     piece_count = k > 0 ? CeilDiv(k, piece) : 0;
-    const int64_t wanted = Max(1, Min(kBlocks, problem.m * n / 16 * k / (kMinBlockWork / 16)));
+    const int64_t worth = problem.m * n / 16 * k / (kMinBlockWork / 16);
+    const int64_t wanted = threads == 1 ? 1 : Max(1, Min(kBlocksPerThread * threads, worth));
     int64_t row_block_count = CeilDiv(row_panels, kMaxRowPanels), col_block_count = 1;
     if (row_block_count > 1 && direct && n <= kMaxWideCols) {
-      row_block_count = Max(row_block_count, Min(wanted, row_panels / 4));
+      row_block_count = SharedOut(Max(row_block_count, Min(wanted, row_panels / 4)), threads, row_panels);
     } else {
       col_block_count = Max(CeilDiv(col_panels, kMaxColPanels), Min(wanted / row_block_count, CeilDiv(col_panels, 3)));
-      col_block_count = Max(col_block_count, 1);
       if (row_block_count * col_block_count < wanted) {
         row_block_count = Max(row_block_count, Min(CeilDiv(wanted, col_block_count), CeilDiv(row_panels, 4)));
       }
+      if (row_block_count == 1) col_block_count = SharedOut(col_block_count, threads, col_panels);
     }
     row_blocks = {row_panels, row_block_count};
     col_blocks = {col_panels, col_block_count};
+  }
+
+  // So many parts, or a few more if that lets the threads have equally many.
+  static int64_t SharedOut(int64_t parts, int64_t threads, int64_t most) {
+    return parts <= threads ? parts : Min(CeilDiv(parts, threads) * threads, most);
   }
 
   int64_t piece_begin(int64_t index) const { return index * piece; }
@@ -78,29 +85,37 @@ struct Plan {
   }
 };
 
-// Packed panels that every block may read; null where blocks pack for themselves.
-template <class T>
-struct Shared {
-  const T* a = nullptr;  // [piece][row panel]
-  const T* b = nullptr;  // [piece][column panel]
-  int64_t first_piece = 0;
-};
-
 template <class T>
 TESSERA_ALWAYS_INLINE T* Scratch(ScratchSlot slot, int64_t numel) {
   return static_cast<T*>(ThreadScratch(slot, numel * static_cast<int64_t>(sizeof(T))));
 }
 
+// Packed panels that every block may read, of up to `pieces` pieces; null where blocks pack for themselves.
+template <class T>
+struct Shared {
+  T* a = nullptr;  // [piece][row panel]
+  T* b = nullptr;  // [piece][column panel]
+  int64_t first_piece = 0, pieces = 0;
+  int64_t a_numel = 0, b_numel = 0;  // of one piece
+
+  Shared() = default;
+  Shared(T* data, int64_t count, int64_t a_piece_numel, int64_t b_piece_numel)
+      : pieces(count), a_numel(a_piece_numel), b_numel(b_piece_numel) {
+    if (a_numel > 0) a = data;
+    if (b_numel > 0) b = data + pieces * a_numel;
+  }
+};
+
 // The product of one matrix.
 template <class T>
 class Product {
  public:
-  explicit Product(const GemmProblem& problem)
+  Product(const GemmProblem& problem, int threads)
       : problem_(problem),
         a_{problem.a.data, problem.a.dtype, problem.a.row_stride, problem.a.col_stride},
         b_{problem.b.data, problem.b.dtype, problem.b.col_stride, problem.b.row_stride},
         direct_(problem.c.dtype == DTypeOf<T>() && (problem.c.col_stride == 1 || problem.n == 1)),
-        plan_(problem, direct_) {}
+        plan_(problem, direct_, threads) {}
 
   void RunSerial() {
     for (int64_t row = 0; row < plan_.row_blocks.parts; ++row) {
@@ -113,55 +128,106 @@ class Product {
   void RunParallel() {
     const int64_t blocks = plan_.row_blocks.parts * plan_.col_blocks.parts;
     if (blocks == 1 || plan_.k == 0) return RunSerial();
-    const int64_t a_numel = plan_.col_blocks.parts > 1 ? plan_.rows.parts * kRowPanelNumel<T> : 0;
-    const int64_t b_numel = plan_.row_blocks.parts > 1 ? plan_.col_panels * kColPanelNumel<T> : 0;
-    const int64_t piece_bytes = (a_numel + b_numel) * static_cast<int64_t>(sizeof(T));
-    int64_t group = Min(kMaxSharedBytes / piece_bytes, plan_.piece_count);
+    const bool share_a = plan_.col_blocks.parts > 1;
+    const bool share_b = plan_.row_blocks.parts > (RowsLieInPlace(0) ? kFewReaders : 1);
+    const int64_t a_numel = share_a ? plan_.rows.parts * kRowPanelNumel<T> : 0;
+    const int64_t b_numel = share_b ? plan_.col_panels * kColPanelNumel<T> : 0;
+    const int64_t piece_bytes = Max((a_numel + b_numel) * static_cast<int64_t>(sizeof(T)), 1);
     // A sum that is rounded at its end stays with its block over the whole of K.
-    const bool share = group > 0 && (direct_ || group == plan_.piece_count);
+    int64_t group = direct_ ? Min(Max(kGoodSharedBytes / piece_bytes, 1), plan_.piece_count) : plan_.piece_count;
+    const bool share = (share_a || share_b) && group * piece_bytes <= kMaxSharedBytes;
     if (!share) group = plan_.piece_count;
-    for (int64_t first = 0; first < plan_.piece_count; first += group) {
-      const int64_t last = Min(first + group, plan_.piece_count);
-      Shared<T> shared;
-      if (share) shared = PackShared(first, last, a_numel, b_numel);
-      ParallelFor(blocks, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t block = begin; block < end; ++block) {
-          RunBlock(block / plan_.col_blocks.parts, block % plan_.col_blocks.parts, shared, first, last);
-        }
-      });
+    const int64_t groups = CeilDiv(plan_.piece_count, group);
+    Shared<T> shared[2];  // while one group is in use the next is packed
+    if (share) {
+      T* data = Scratch<T>(ScratchSlot::kGemmShared, (groups > 1 ? 2 : 1) * group * (a_numel + b_numel));
+      shared[0] = Shared<T>(data, group, a_numel, b_numel);
+      shared[1] = Shared<T>(data + group * (a_numel + b_numel), group, a_numel, b_numel);
     }
+    RunGroups(shared, groups);
   }
 
  private:
-  TESSERA_ALWAYS_INLINE void PackRowPanel(int64_t panel, int64_t piece, T* out) const {
-    const int64_t row = plan_.rows.begin(panel);
-    const int height = static_cast<int>(plan_.rows.begin(panel + 1) - row);
-    Pack<T>(a_, row, height, plan_.piece_begin(piece), plan_.piece_size(piece), out, height);
+  // One loop over all groups of pieces: first a group's packing, then its blocks. A block waits for its group's packing and,
+  // as it adds to what they wrote, for the blocks of the group before.
+  void RunGroups(const Shared<T> (&shared)[2], int64_t groups) const {
+    const int64_t group = CeilDiv(plan_.piece_count, groups);
+    const int64_t items = PackingItems(shared[0]);
+    // About 32k elements: that much is packed while another thread wakes up.
+    const int64_t panel_lanes = shared[0].a != nullptr ? kTileRows * bundle() : Tile<T>::kCols;
+    const int64_t grain = Max(1, 32768 / (panel_lanes * plan_.piece));
+    const int64_t packings = CeilDiv(items, grain);
+    const int64_t blocks = plan_.row_blocks.parts * plan_.col_blocks.parts;
+    Progress packed, multiplied;
+    ParallelFor(groups * (packings + blocks), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t chunk = begin; chunk < end; ++chunk) {
+        const int64_t at = chunk / (packings + blocks), step = chunk % (packings + blocks);
+        Shared<T> now = shared[at % 2];
+        now.first_piece = at * group;
+        const int64_t last = Min(now.first_piece + group, plan_.piece_count);
+        if (step < packings) {
+          const Progress::Step counted(&packed);
+          packed.WaitFor(at * packings);
+          multiplied.WaitFor((at - 1) * blocks);  // the last who read this buffer
+          PackItems(now, last, step * grain, Min((step + 1) * grain, items));
+        } else {
+          const Progress::Step counted(&multiplied);
+          packed.WaitFor((at + 1) * packings);
+          multiplied.WaitFor(at * blocks);
+          const int64_t block = step - packings;
+          RunBlock(block / plan_.col_blocks.parts, block % plan_.col_blocks.parts, now, now.first_piece, last);
+        }
+      }
+    });
   }
 
-  TESSERA_ALWAYS_INLINE void PackColPanel(int64_t panel, int64_t piece, T* out) const {
+  // Row panels [begin, end) of one piece.
+  void PackRowPanels(int64_t begin, int64_t end, int64_t piece, T* out) const {
+    const int64_t k = plan_.piece_begin(piece), k_count = plan_.piece_size(piece);
+    if (a_.lane_stride == 1) {
+      return PackDenseLanes(a_, plan_.rows, begin, end, k, k_count, out, kRowPanelNumel<T>);
+    }
+    for (int64_t panel = begin; panel < end; ++panel, out += kRowPanelNumel<T>) {
+      const int64_t row = plan_.rows.begin(panel);
+      const int height = static_cast<int>(plan_.rows.begin(panel + 1) - row);
+      Pack<T>(a_, row, height, k, k_count, out, height);
+    }
+  }
+
+  void PackColPanel(int64_t panel, int64_t piece, T* out) const {
     Pack<T>(b_, panel * Tile<T>::kCols, plan_.cols_of_panel(panel), plan_.piece_begin(piece), plan_.piece_size(piece),
             out, Tile<T>::kCols);
   }
 
-  Shared<T> PackShared(int64_t first, int64_t last, int64_t a_numel, int64_t b_numel) const {
-    T* a = Scratch<T>(ScratchSlot::kGemmShared, (last - first) * (a_numel + b_numel));
-    T* b = a + (last - first) * a_numel;
-    const int64_t a_panels = a_numel > 0 ? (last - first) * plan_.rows.parts : 0;
-    const int64_t b_panels = b_numel > 0 ? (last - first) * plan_.col_panels : 0;
-    // Small ones are not worth waking anybody: a grain is about 32k elements.
-    const int64_t grain = Max(1, 32768 / ((a_numel > 0 ? kTileRows : Tile<T>::kCols) * plan_.piece));
-    ParallelFor(a_panels + b_panels, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t item = begin; item < end; ++item) {
-        if (item < a_panels) {
-          PackRowPanel(item % plan_.rows.parts, first + item / plan_.rows.parts, a + item * kRowPanelNumel<T>);
-        } else {
-          const int64_t panel = item - a_panels;
-          PackColPanel(panel % plan_.col_panels, first + panel / plan_.col_panels, b + panel * kColPanelNumel<T>);
-        }
+  // How many row panels are packed at once.
+  int64_t bundle() const { return a_.lane_stride == 1 ? kBundle : 1; }
+
+  // An item is a bundle of row panels or a column panel, of one piece. Both operands are taken along their dense direction.
+  int64_t PackingItems(const Shared<T>& shared) const {
+    const int64_t a_items = shared.a != nullptr ? CeilDiv(plan_.rows.parts, bundle()) : 0;
+    return shared.pieces * (a_items + (shared.b != nullptr ? plan_.col_panels : 0));
+  }
+
+  void PackItems(const Shared<T>& shared, int64_t last_piece, int64_t begin, int64_t end) const {
+    const int64_t pieces = shared.pieces;
+    const int64_t bundles = shared.a != nullptr ? CeilDiv(plan_.rows.parts, bundle()) : 0;
+    for (int64_t item = begin; item < end; ++item) {
+      if (item < pieces * bundles) {
+        const bool along_k = a_.k_stride == 1;
+        const int64_t piece = along_k ? item % pieces : item / bundles;
+        const int64_t panel = (along_k ? item / pieces : item % bundles) * bundle();
+        if (shared.first_piece + piece >= last_piece) continue;
+        PackRowPanels(panel, Min(panel + bundle(), plan_.rows.parts), shared.first_piece + piece,
+                      shared.a + piece * shared.a_numel + panel * kRowPanelNumel<T>);
+      } else {
+        const bool along_k = b_.k_stride == 1;
+        const int64_t index = item - pieces * bundles;
+        const int64_t piece = along_k ? index % pieces : index / plan_.col_panels;
+        const int64_t panel = along_k ? index / pieces : index % plan_.col_panels;
+        if (shared.first_piece + piece >= last_piece) continue;
+        PackColPanel(panel, shared.first_piece + piece, shared.b + piece * shared.b_numel + panel * kColPanelNumel<T>);
       }
-    });
-    return {a_numel > 0 ? a : nullptr, b_numel > 0 ? b : nullptr, first};
+    }
   }
 
   // A block of C: rows and columns, the panels that hold them, and where the values go.
@@ -206,51 +272,83 @@ class Product {
 
   void RunPiece(const Block& block, const Shared<T>& shared, int64_t piece) const {
     const int64_t piece_index = piece - shared.first_piece;
-    const T* a = shared.a != nullptr
-                     ? shared.a + (piece_index * plan_.rows.parts + block.row_panel) * kRowPanelNumel<T>
-                     : PackRowsOf(block, piece);
+    const T* a = nullptr;
+    if (shared.a != nullptr) {
+      a = shared.a + (piece_index * plan_.rows.parts + block.row_panel) * kRowPanelNumel<T>;
+    } else {
+      T* own_a = Scratch<T>(ScratchSlot::kGemmA, (block.row_panel_end - block.row_panel) * kRowPanelNumel<T>);
+      PackRowPanels(block.row_panel, block.row_panel_end, piece, own_a);
+      a = own_a;
+    }
     T* own_b = shared.b != nullptr ? nullptr : Scratch<T>(ScratchSlot::kGemmB, kColPanelNumel<T>);
     for (int64_t panel = block.col_panel; panel < block.col_panel_end; ++panel) {
-      PanelPrefetch prefetch;
-      const T* b = own_b;
       if (own_b == nullptr) {
-        b = shared.b + (piece_index * plan_.col_panels + panel) * kColPanelNumel<T>;
+        const T* b = shared.b + (piece_index * plan_.col_panels + panel) * kColPanelNumel<T>;
+        PanelAhead ahead;
+        if (panel + 1 < block.col_panel_end) {
+          ahead = PanelAhead({b + kColPanelNumel<T>, DTypeOf<T>(), 1, Tile<T>::kCols}, 0, Tile<T>::kCols, 0,
+                             plan_.piece_size(piece));
+        }
+        MultiplyColumn(block, panel, piece, a, {b, Tile<T>::kCols, nullptr}, ahead);
+        continue;
+      }
+      ColPanel b{own_b, Tile<T>::kCols, nullptr};
+      if (RowsLieInPlace(panel)) {
+        b = {static_cast<const T*>(b_.data) + plan_.piece_begin(piece) * b_.k_stride + panel * Tile<T>::kCols,
+             b_.k_stride, own_b};
       } else {
         PackColPanel(panel, piece, own_b);
-        if (panel + 1 < block.col_panel_end) {
-          prefetch = PanelPrefetch(b_, (panel + 1) * Tile<T>::kCols, plan_.cols_of_panel(panel + 1),
-                                   plan_.piece_begin(piece), plan_.piece_size(piece),
-                                   block.row_panel_end - block.row_panel);
-        }
       }
-      MultiplyColumn(block, panel, piece, a, b, &prefetch);
+      PanelAhead ahead;
+      if (panel + 1 < block.col_panel_end) {
+        ahead = PanelAhead(b_, (panel + 1) * Tile<T>::kCols, plan_.cols_of_panel(panel + 1), plan_.piece_begin(piece),
+                           plan_.piece_size(piece));
+      }
+      MultiplyColumn(block, panel, piece, a, b, ahead);
     }
+  }
+
+  // A panel of B as the innermost product gets it: its rows, and where the first product shall pack them (null: they are).
+  struct ColPanel {
+    const T* rows;
+    int64_t row_stride;
+    T* packed;
+  };
+
+  // The panel's rows in B are as the innermost product reads them, but for the distance between them.
+  bool RowsLieInPlace(int64_t panel) const {
+    return kReadsRowsInPlace && b_.dtype == DTypeOf<T>() && b_.lane_stride == 1 &&
+           plan_.cols_of_panel(panel) == Tile<T>::kCols;
   }
 
   // All rows of the block by one panel of columns.
-  void MultiplyColumn(const Block& block, int64_t panel, int64_t piece, const T* a, const T* b,
-                      PanelPrefetch* prefetch) const {
-    const T alpha = static_cast<T>(problem_.alpha);
-    const bool accumulate = piece > 0 || (direct_ && problem_.accumulate);
+  void MultiplyColumn(const Block& block, int64_t panel, int64_t piece, const T* a, ColPanel b,
+                      PanelAhead ahead) const {
+    if (block.row_panel + 1 == block.row_panel_end) b.packed = nullptr;  // one use: not worth a copy
+    TileProduct<T> tile{.k_count = plan_.piece_size(piece),
+                        .a = a,
+                        .b = b.rows,
+                        .ldb = b.row_stride,
+                        .c = block.out + (panel - block.col_panel) * Tile<T>::kCols,
+                        .ldc = block.out_stride,
+                        .alpha = static_cast<T>(problem_.alpha),
+                        .accumulate = piece > 0 || (direct_ && problem_.accumulate),
+                        .packed = b.packed};
     const int width = plan_.cols_of_panel(panel);
-    T* out = block.out + (panel - block.col_panel) * Tile<T>::kCols;
     int64_t row = block.row;
     for (int64_t p = block.row_panel; p < block.row_panel_end; ++p) {
       const int64_t next_row = plan_.rows.begin(p + 1);
-      prefetch->NextShare();
-      MultiplyPanels(static_cast<int>(next_row - row), width, plan_.piece_size(piece), a, b, int64_t{Tile<T>::kCols},
-                     out, block.out_stride, alpha, accumulate);
-      a += kRowPanelNumel<T>;
-      out += (next_row - row) * block.out_stride;
+      tile.ahead = ahead.Next();
+      MultiplyPanels(static_cast<int>(next_row - row), width, tile);
+      if (tile.packed != nullptr) {
+        tile.b = tile.packed;
+        tile.ldb = Tile<T>::kCols;
+        tile.packed = nullptr;
+      }
+      tile.a += kRowPanelNumel<T>;
+      tile.c += (next_row - row) * tile.ldc;
       row = next_row;
     }
-  }
-
-  const T* PackRowsOf(const Block& block, int64_t piece) const {
-    const int64_t panels = block.row_panel_end - block.row_panel;
-    T* packed = Scratch<T>(ScratchSlot::kGemmA, panels * kRowPanelNumel<T>);
-    for (int64_t i = 0; i < panels; ++i) PackRowPanel(block.row_panel + i, piece, packed + i * kRowPanelNumel<T>);
-    return packed;
   }
 
   // The epilogue, and the way from the tile to C where the product was not made in place.
@@ -339,10 +437,11 @@ void Run(const GemmProblem& given) {
   const GemmProblem problem =
       !dense_rows && dense_cols && !HasEpilogue(given.epilogue) ? Transposed(given) : given;
   const auto run = [](auto&& product) { kParallel ? product.RunParallel() : product.RunSerial(); };
+  const int threads = kParallel ? NumThreads() : 1;
   if (problem.a.dtype == DType::kF64 || problem.b.dtype == DType::kF64 || problem.c.dtype == DType::kF64) {
-    run(Product<double>(problem));
+    run(Product<double>(problem, threads));
   } else {
-    run(Product<float>(problem));
+    run(Product<float>(problem, threads));
   }
 }
 
@@ -424,7 +523,7 @@ void Gemm(const GemmArgs& args) {
   if (batch.count() == 0) return;
   const GemmProblem first = batch.ProblemAt(args, 0);
   const int64_t work = first.m * first.n * (first.k > 0 ? first.k : 1);
-  if (batch.count() == 1 || work >= kBlocks * kMinBlockWork) {
+  if (batch.count() == 1 || work >= kLargeWork) {
     for (int64_t i = 0; i < batch.count(); ++i) Run<true>(batch.ProblemAt(args, i));
     return;
   }

@@ -4,7 +4,7 @@
 //
 //   out[k * out_stride + lane] = x[lane * lane_stride + k * k_stride], converted to T
 //
-// Up to one vector behind the panel may be overwritten, so buffers have slack (kPackSlack) after each panel.
+// Up to one vector behind a panel may be overwritten, so buffers have slack (kPackSlack) after each panel.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,15 @@ namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {
 
 inline constexpr int kPackSlack = 16;
+// Shared panels lie in other cores' caches from the product before. Asking for a line that many k before it is written
+// makes packing five times as fast.
+inline constexpr int64_t kWriteAhead = 32;
+
+// [0, n) in `parts` nearly equal parts.
+struct Cut {
+  int64_t n = 0, parts = 1;
+  TESSERA_ALWAYS_INLINE int64_t begin(int64_t part) const { return part * n / parts; }
+};
 
 // A matrix seen as lanes by k.
 struct Lanes {
@@ -92,11 +101,11 @@ TESSERA_ALWAYS_INLINE void StoreVector(float* out, __m256d x) { _mm256_storeu_ps
 TESSERA_ALWAYS_INLINE void StoreVector(double* out, __m256d x) { _mm256_storeu_pd(out, x); }
 #endif
 
-// The 128-bit lanes of the result are from `count` sources: step, step + 4 (2 for f64), ...; zero beyond `rows`.
+// One 128-bit lane each of rows step, step + 4, ... (step + 2 for f64); zero for rows that are not there.
 template <class T, class S>
 TESSERA_ALWAYS_INLINE auto LoadTransposing(const S* x, int64_t lane_stride, int step, int rows) {
   constexpr int kPerLane = 16 / static_cast<int>(sizeof(T));
-  const auto load = [&](int part) {
+  const auto load = [&](int part) __attribute__((always_inline)) {
     const int row = step + part * kPerLane;
     return row < rows ? LoadLane(x + row * lane_stride) : decltype(LoadLane(x)){};
   };
@@ -126,23 +135,31 @@ TESSERA_ALWAYS_INLINE void TransposeBlock(const S* x, int64_t lane_stride, int r
   }
 }
 
-// k is dense. Groups of lanes go from last to first: a group that is not full writes zeros into the first lanes of the
-// next k, and those are written again, rightly, by the groups before it.
+// k is dense. Returns how many k were packed; the rest is left over. Groups of lanes go from last to first: a group that is
+// not full writes zeros into the first lanes of the next k, and those are written again, rightly, by the groups before it.
 template <class T, class S>
 int64_t PackTransposing(const S* x, int64_t lane_stride, int lanes, int64_t k_count, T* out, int64_t out_stride) {
   constexpr int kWidth = Tile<T>::kWidth, kStep = 16 / static_cast<int>(sizeof(T));
+  constexpr int kTallRest = kTileRows % kWidth;  // of the two heights that row panels have
   const int64_t whole = k_count / kStep * kStep;
   for (int first = (lanes - 1) / kWidth * kWidth; first >= 0; first -= kWidth) {
     const S* from = x + first * lane_stride;
-    const int rows = lanes - first < kWidth ? lanes - first : kWidth;
-    if (rows == kWidth) {
+    T* to = out + first;
+    const auto pack = [&](int rows) __attribute__((always_inline)) {
       for (int64_t k = 0; k < whole; k += kStep) {
-        TransposeBlock<T, S>(from + k, lane_stride, kWidth, out + k * out_stride + first, out_stride);
+        for (int i = 0; i < kStep; ++i) __builtin_prefetch(to + (k + kWriteAhead + i) * out_stride, 1);
+        TransposeBlock<T, S>(from + k, lane_stride, rows, to + k * out_stride, out_stride);
       }
+    };
+    const int rows = lanes - first;
+    if (rows >= kWidth) {
+      pack(kWidth);
+    } else if (rows == kTallRest) {
+      pack(kTallRest);
+    } else if (rows == kTallRest - 1) {
+      pack(kTallRest - 1);
     } else {
-      for (int64_t k = 0; k < whole; k += kStep) {
-        TransposeBlock<T, S>(from + k, lane_stride, rows, out + k * out_stride + first, out_stride);
-      }
+      pack(rows);
     }
   }
   return whole;
@@ -150,12 +167,14 @@ int64_t PackTransposing(const S* x, int64_t lane_stride, int lanes, int64_t k_co
 
 #endif
 
-// Lanes are dense, `kLanes` of them: rows of a fixed width.
+// Lanes are dense: rows of a fixed width.
 template <int kLanes, class T, class S>
-void PackRows(const S* x, int64_t k_stride, int64_t k_count, T* out, int64_t out_stride) {
+TESSERA_ALWAYS_INLINE void PackRows(const S* x, int64_t k_stride, int64_t k_count, T* out, int64_t out_stride) {
   for (int64_t k = 0; k < k_count; ++k) {
+    for (int lane = 0; lane < kLanes; lane += 64 / static_cast<int>(sizeof(T))) {
+      __builtin_prefetch(out + (k + kWriteAhead) * out_stride + lane, 1);
+    }
     T row[kLanes];
-#pragma GCC unroll 1
     for (int lane = 0; lane < kLanes; ++lane) row[lane] = static_cast<T>(Load(x[k * k_stride + lane]));
     __builtin_memcpy(out + k * out_stride, row, sizeof row);
   }
@@ -177,31 +196,29 @@ void PackAs(const S* x, int64_t lane_stride, int64_t k_stride, int lanes, int64_
   if (lane_stride == 1 && lanes == Tile<T>::kCols) {
     PackRows<Tile<T>::kCols>(x, k_stride, k_count, out, out_stride);
     done = k_count;
-  } else if (lane_stride == 1 && lanes == kTileRows) {
-    PackRows<kTileRows>(x, k_stride, k_count, out, out_stride);
-    done = k_count;
-  } else if (lane_stride == 1 && lanes == kTileRows - 1) {
-    PackRows<kTileRows - 1>(x, k_stride, k_count, out, out_stride);
-    done = k_count;
-#if defined(__AVX2__)
-  } else if (k_stride == 1 && (sizeof(T) == 4 || std::is_same_v<S, double>)) {
-    if constexpr (sizeof(T) == 4 || std::is_same_v<S, double>) {
-      done = PackTransposing(x, lane_stride, lanes, k_count, out, out_stride);
-    }
-#endif
   }
+#if defined(__AVX2__)
+  if constexpr (sizeof(T) == 4 || std::is_same_v<S, double>) {
+    if (k_stride == 1 && done == 0) done = PackTransposing(x, lane_stride, lanes, k_count, out, out_stride);
+  }
+#endif
   PackAny(x, lane_stride, k_stride, lanes, done, k_count, out, out_stride);
 }
 
-// With out_stride > lanes the rest of each row is zeroed.
+// Calls f with a typed pointer to the element. f64 operands are never packed to f32: the sum would be f64 then.
+template <class T, class F>
+TESSERA_ALWAYS_INLINE void AtElement(const Lanes& x, int64_t lane, int64_t k, F&& f) {
+  DispatchFloating(x.dtype, [&](auto tag) __attribute__((always_inline)) {
+    using S = typename decltype(tag)::type;
+    if constexpr (sizeof(S) <= sizeof(T)) f(static_cast<const S*>(x.data) + lane * x.lane_stride + k * x.k_stride);
+  });
+}
+
+// One panel. With out_stride > lanes the rest of each row is zeroed.
 template <class T>
 void Pack(const Lanes& x, int64_t first_lane, int lanes, int64_t first_k, int64_t k_count, T* out, int64_t out_stride) {
-  DispatchFloating(x.dtype, [&](auto tag) {
-    using S = typename decltype(tag)::type;
-    if constexpr (sizeof(S) <= sizeof(T)) {  // f64 operands are never packed to f32
-      const S* from = static_cast<const S*>(x.data) + first_lane * x.lane_stride + first_k * x.k_stride;
-      PackAs(from, x.lane_stride, x.k_stride, lanes, k_count, out, out_stride);
-    }
+  AtElement<T>(x, first_lane, first_k, [&](const auto* from) {
+    PackAs(from, x.lane_stride, x.k_stride, lanes, k_count, out, out_stride);
   });
   if (lanes == out_stride) return;
   for (int64_t k = 0; k < k_count; ++k) {
@@ -209,37 +226,62 @@ void Pack(const Lanes& x, int64_t first_lane, int lanes, int64_t first_k, int64_
   }
 }
 
-// Asks for the source of a panel ahead of its packing, one share at a time between the products before it, so that
-// memory works while the cores multiply.
-class PanelPrefetch {
+// Several neighbouring panels of dense lanes at once, a few k at a time: each panel's share of a row is less than a cache
+// line or two, and row by row whole lines are used while they are at hand.
+template <class T>
+void PackDenseLanes(const Lanes& x, const Cut& cut, int64_t begin, int64_t end, int64_t first_k, int64_t k_count, T* out,
+                    int64_t panel_numel) {
+  constexpr int64_t kStrip = 8;
+#if defined(__AVX2__)
+  // Whole vectors are copied; what they hold too much is overwritten by the next k.
+  constexpr int kLanes = (kTileRows + Tile<T>::kWidth - 1) / Tile<T>::kWidth * Tile<T>::kWidth;
+#else
+  constexpr int kLanes = kTileRows;
+#endif
+  for (int64_t k = 0; k < k_count; k += kStrip) {
+    const int64_t count = k_count - k < kStrip ? k_count - k : kStrip;
+    for (int64_t panel = begin; panel < end; ++panel) {
+      const int64_t lane = cut.begin(panel), height = cut.begin(panel + 1) - lane;
+      T* to = out + (panel - begin) * panel_numel + k * height;
+      AtElement<T>(x, lane, first_k + k, [&](const auto* from) {
+        if (lane + kLanes <= cut.n && kLanes - height < kPackSlack) {
+          PackRows<kLanes>(from, x.k_stride, count, to, height);
+        } else {
+          PackAny(from, 1, x.k_stride, static_cast<int>(height), 0, count, to, height);
+        }
+      });
+    }
+  }
+}
+
+// The cache lines of a panel's source, dealt out to the products before it: each takes one line of every row.
+class PanelAhead {
  public:
-  PanelPrefetch() = default;
-  PanelPrefetch(const Lanes& x, int64_t first_lane, int lanes, int64_t first_k, int64_t k_count, int shares) {
+  PanelAhead() = default;
+  PanelAhead(const Lanes& x, int64_t first_lane, int lanes, int64_t first_k, int64_t k_count) {
     const int64_t item = ItemSize(x.dtype);
     const bool along_k = x.k_stride == 1;
     if (!along_k && x.lane_stride != 1) return;
-    base_ = static_cast<const char*>(x.data) + (first_lane * x.lane_stride + first_k * x.k_stride) * item;
-    stride_bytes_ = (along_k ? x.lane_stride : x.k_stride) * item;
-    lines_per_row_ = ((along_k ? k_count : lanes) * item + kLine - 1) / kLine;
-    line_count_ = lines_per_row_ * (along_k ? lanes : k_count);
-    share_ = (line_count_ + shares - 1) / shares;
+    next_.line = static_cast<const char*>(x.data) + (first_lane * x.lane_stride + first_k * x.k_stride) * item;
+    next_.step_bytes = (along_k ? x.lane_stride : x.k_stride) * item;
+    next_.count = along_k ? lanes : k_count;
+    lines_ = ((along_k ? k_count : lanes) * item + kLine - 1) / kLine;
   }
 
-  TESSERA_ALWAYS_INLINE void NextShare() {
-    for (int64_t i = 0; i < share_ && next_ < line_count_; ++i, ++next_) {
-      __builtin_prefetch(base_ + row_ * stride_bytes_ + line_ * kLine, 0, 2);
-      if (++line_ == lines_per_row_) {
-        line_ = 0;
-        ++row_;
-      }
+  TESSERA_ALWAYS_INLINE LinesAhead Next() {
+    const LinesAhead now = next_;
+    if (--lines_ > 0) {
+      next_.line += kLine;
+    } else {
+      next_.step_bytes = 0;  // all are on their way: the last one again and again costs nothing
     }
+    return now;
   }
 
  private:
   static constexpr int64_t kLine = 64;
-  const char* base_ = nullptr;
-  int64_t stride_bytes_ = 0, lines_per_row_ = 0, line_count_ = 0, share_ = 0;
-  int64_t next_ = 0, row_ = 0, line_ = 0;
+  LinesAhead next_;
+  int64_t lines_ = 0;
 };
 
 }  // namespace

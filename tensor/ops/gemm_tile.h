@@ -22,6 +22,28 @@
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {
 
+// Cache lines to ask for while multiplying, one for each k: memory works while the cores do.
+struct LinesAhead {
+  const char* line = nullptr;
+  int64_t step_bytes = 0, count = 0;
+};
+
+// c (h x w) = alpha * a b, or += it. a: the k-th column (h elements) at a + k * h; b: the k-th row at b + k * ldb, readable
+// over the full width of a tile; with `packed` (w is full then) the rows are also stored there, densely.
+template <class T>
+struct TileProduct {
+  int64_t k_count;
+  const T* a;
+  const T* b;
+  int64_t ldb;
+  T* c;
+  int64_t ldc;
+  T alpha;
+  bool accumulate;
+  T* packed = nullptr;
+  LinesAhead ahead = {};
+};
+
 #if defined(__AVX2__)
 
 #if defined(__AVX512F__)
@@ -33,6 +55,7 @@ inline constexpr int kTileRows = 6;
 #endif
 inline constexpr int kTileVectors = 2;
 inline constexpr int kMaxRowPanels = 280 / kTileRows;  // of one block of C: with K pieces of 256, 280 KiB of A
+inline constexpr bool kReadsRowsInPlace = true;        // b may be unpacked rows
 
 template <class T>
 struct Tile {
@@ -41,24 +64,35 @@ struct Tile {
   typedef T Vector __attribute__((vector_size(kVectorBytes), aligned(sizeof(T)), may_alias));
 };
 
-// c (H x V vectors) = alpha * a b, or += with `accumulate`. a: k-th column at a + k * H; b: k-th row at b + k * ldb.
-template <class T, int H, int V>
-__attribute__((noinline)) void MultiplyTile(int64_t k_count, const T* a, const T* b, int64_t ldb, T* c, int64_t ldc,
-                                            T alpha, bool accumulate) {
+// c (H x V vectors) = alpha * a b, or += with `accumulate`. With kPack the rows of b are also stored in `packed`, for the
+// tiles below that need them again: the stores fit between the multiply-adds, where a copy on its own would wait for memory.
+template <class T, int H, int V, bool kPack>
+__attribute__((noinline)) void MultiplyTile(const TileProduct<T>& tile) {
   using Vector = typename Tile<T>::Vector;
   constexpr int kWidth = Tile<T>::kWidth;
   Vector sum[H][V];
+  T* c = tile.c;
 #pragma GCC unroll 16
   for (int i = 0; i < H; ++i) {
-    __builtin_prefetch(c + i * ldc, 1);
-    if constexpr (V == 2) __builtin_prefetch(c + i * ldc + 2 * kWidth - 1, 1);
+    __builtin_prefetch(c + i * tile.ldc, 1);
+    if constexpr (V == 2) __builtin_prefetch(c + i * tile.ldc + 2 * kWidth - 1, 1);
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) sum[i][v] = Vector{};
   }
+  const T *a = tile.a, *b = tile.b;
+  T* packed = tile.packed;
+  const int64_t ldb = tile.ldb, k_count = tile.k_count;
+  const char* ahead = tile.ahead.line;
+  const int64_t ahead_step = tile.ahead.step_bytes, ahead_count = tile.ahead.count;
   for (int64_t k = 0; k < k_count; ++k) {
     Vector row[V];
 #pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) row[v] = *reinterpret_cast<const Vector*>(b + v * kWidth);
+    for (int v = 0; v < V; ++v) {
+      row[v] = *reinterpret_cast<const Vector*>(b + v * kWidth);
+      if constexpr (kPack) *reinterpret_cast<Vector*>(packed + v * kWidth) = row[v];
+    }
+    __builtin_prefetch(ahead, 0, 2);
+    ahead += k < ahead_count ? ahead_step : 0;
 #pragma GCC unroll 16
     for (int i = 0; i < H; ++i) {
       const Vector element = a[i] - Vector{};  // a broadcast: x - 0 is x for every x, so the subtraction goes away
@@ -67,45 +101,46 @@ __attribute__((noinline)) void MultiplyTile(int64_t k_count, const T* a, const T
     }
     a += H;
     b += ldb;
+    if constexpr (kPack) packed += V * kWidth;
   }
 #pragma GCC unroll 16
   for (int i = 0; i < H; ++i) {
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) {
-      Vector* out = reinterpret_cast<Vector*>(c + i * ldc + v * kWidth);
-      *out = accumulate ? *out + alpha * sum[i][v] : alpha * sum[i][v];
+      Vector* out = reinterpret_cast<Vector*>(c + i * tile.ldc + v * kWidth);
+      *out = tile.accumulate ? *out + tile.alpha * sum[i][v] : tile.alpha * sum[i][v];
     }
   }
 }
 
 template <class T>
-using TileKernel = void (*)(int64_t, const T*, const T*, int64_t, T*, int64_t, T, bool);
+using TileKernel = void (*)(const TileProduct<T>&);
 
-template <class T, int V, class Heights>
+template <class T, int V, bool kPack, class Heights = std::make_integer_sequence<int, kTileRows>>
 struct TileKernels;
-template <class T, int V, int... I>
-struct TileKernels<T, V, std::integer_sequence<int, I...>> {
-  static constexpr TileKernel<T> kByHeight[] = {&MultiplyTile<T, I + 1, V>...};
+template <class T, int V, bool kPack, int... I>
+struct TileKernels<T, V, kPack, std::integer_sequence<int, I...>> {
+  static constexpr TileKernel<T> kByHeight[] = {&MultiplyTile<T, I + 1, V, kPack>...};
 };
 
-// c (h x w) = alpha * a b or += it, with h <= kTileRows and w <= Tile<T>::kCols; b is zero-padded to full rows if w is not
-// full.
 template <class T>
-TESSERA_ALWAYS_INLINE void MultiplyPanels(int h, int w, int64_t k_count, const T* a, const T* b, int64_t ldb, T* c,
-                                          int64_t ldc, T alpha, bool accumulate) {
-  using Heights = std::make_integer_sequence<int, kTileRows>;
+TESSERA_ALWAYS_INLINE void MultiplyPanels(int h, int w, const TileProduct<T>& tile) {
   constexpr int kCols = Tile<T>::kCols;
-  if (w == kCols) {
-    return TileKernels<T, 2, Heights>::kByHeight[h - 1](k_count, a, b, ldb, c, ldc, alpha, accumulate);
-  }
+  if (tile.packed != nullptr) return TileKernels<T, 2, true>::kByHeight[h - 1](tile);
+  if (w == kCols) return TileKernels<T, 2, false>::kByHeight[h - 1](tile);
   T edge[kTileRows * kCols];
+  TileProduct<T> inner = tile;
+  inner.c = edge;
+  inner.ldc = kCols;
+  inner.accumulate = false;
   if (w <= Tile<T>::kWidth) {
-    TileKernels<T, 1, Heights>::kByHeight[h - 1](k_count, a, b, ldb, edge, kCols, alpha, false);
+    TileKernels<T, 1, false>::kByHeight[h - 1](inner);
   } else {
-    TileKernels<T, 2, Heights>::kByHeight[h - 1](k_count, a, b, ldb, edge, kCols, alpha, false);
+    TileKernels<T, 2, false>::kByHeight[h - 1](inner);
   }
   for (int i = 0; i < h; ++i) {
-    for (int j = 0; j < w; ++j) c[i * ldc + j] = accumulate ? c[i * ldc + j] + edge[i * kCols + j] : edge[i * kCols + j];
+    T* c = tile.c + i * tile.ldc;
+    for (int j = 0; j < w; ++j) c[j] = tile.accumulate ? c[j] + edge[i * kCols + j] : edge[i * kCols + j];
   }
 }
 
@@ -113,6 +148,7 @@ TESSERA_ALWAYS_INLINE void MultiplyPanels(int h, int w, int64_t k_count, const T
 
 inline constexpr int kTileRows = 64;
 inline constexpr int kMaxRowPanels = 4;
+inline constexpr bool kReadsRowsInPlace = false;
 
 template <class T>
 struct Tile {
@@ -120,17 +156,16 @@ struct Tile {
 };
 
 template <class T>
-void MultiplyPanels(int h, int w, int64_t k_count, const T* a, const T* b, int64_t ldb, T* c, int64_t ldc, T alpha,
-                    bool accumulate) {
+void MultiplyPanels(int h, int w, const TileProduct<T>& tile) {
   using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using ColMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
-  const Eigen::Map<const ColMajor> left(a, h, k_count);
-  const Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>> right(b, k_count, w, Eigen::OuterStride<>(ldb));
-  Eigen::Map<RowMajor, 0, Eigen::OuterStride<>> out(c, h, w, Eigen::OuterStride<>(ldc));
-  if (accumulate) {
-    out.noalias() += alpha * left * right;
+  const Eigen::Map<const ColMajor> left(tile.a, h, tile.k_count);
+  const Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>> right(tile.b, tile.k_count, w, Eigen::OuterStride<>(tile.ldb));
+  Eigen::Map<RowMajor, 0, Eigen::OuterStride<>> out(tile.c, h, w, Eigen::OuterStride<>(tile.ldc));
+  if (tile.accumulate) {
+    out.noalias() += tile.alpha * left * right;
   } else {
-    out.noalias() = alpha * left * right;
+    out.noalias() = tile.alpha * left * right;
   }
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/ops/layer_norm.h"
-
 #include "tensor/ops/norm_cpu.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
@@ -11,7 +10,8 @@ void Forward(const LayerNormForwardArgs& args) {
   using A = Acc<T>;
   const bool adds = args.residual.present();
   const Rows x_rows(args.x.layout), y_rows(args.y.layout);
-  const Rows residual_rows(adds ? args.residual.layout : args.x.layout), sum_rows(adds ? args.sum.layout : args.x.layout);
+  const Rows residual_rows(adds ? args.residual.layout : args.x.layout),
+      sum_rows(adds ? args.sum.layout : args.x.layout);
   const int64_t width = x_rows.width();
   const T* weight = args.weight.as<T>();
   const T* bias = args.bias.present() ? args.bias.as<T>() : nullptr;
@@ -63,7 +63,8 @@ TESSERA_ALWAYS_INLINE void BackwardRow(const T* x, const T* dy, const T* weight,
 template <class T>
 void Backward(const LayerNormBackwardArgs& args) {
   using A = Acc<T>;
-  const Rows x_rows(args.x.layout), dy_rows(args.dy.layout), dx_rows(args.dx.present() ? args.dx.layout : args.x.layout);
+  const Rows x_rows(args.x.layout), dy_rows(args.dy.layout),
+      dx_rows(args.dx.present() ? args.dx.layout : args.x.layout);
   const Rows dsum_rows(args.dsum.present() ? args.dsum.layout : args.x.layout);
   const int64_t width = x_rows.width(), rows = x_rows.count();
   const T* weight = args.weight.as<T>();
@@ -90,14 +91,14 @@ void Backward(const LayerNormBackwardArgs& args) {
         }
       }
       if (args.dx.present()) {
-        const T* dsum =
-            args.dsum.present() ? static_cast<const T*>(args.dsum.data) + dsum_rows.offset(row) : nullptr;
+        const T* dsum = args.dsum.present() ? static_cast<const T*>(args.dsum.data) + dsum_rows.offset(row) : nullptr;
         BackwardRow(x, dy, weight, mean, scale, dsum, static_cast<T*>(args.dx.data) + dx_rows.offset(row), width);
       }
     }
   });
   if (args.dweight.present()) ReduceBlocks(partial, blocks, 2 * width, args.dweight, args.accumulate_dweight);
-  if (args.dbias.present()) ReduceBlocks(partial + width, blocks, 2 * width, args.dbias, args.accumulate_dbias);
+  if (args.dbias.present())
+    ReduceBlocks(blocks > 0 ? partial + width : nullptr, blocks, 2 * width, args.dbias, args.accumulate_dbias);
 }
 
 }  // namespace

@@ -6,8 +6,7 @@
 namespace tessera::ops {
 
 void LionStep(const LionStepArgs& args) {
-  CheckFlatStep("lion_step", args.master, args.gradient, {{"exp_avg", args.exp_avg}}, args.low_precision,
-                args.scalars);
+  CheckFlatStep("lion_step", args.master, args.gradient, {{"exp_avg", args.exp_avg}}, args.low_precision, args.scalars);
   switch (BackendFor("lion_step", args.master)) {
     case Backend::kCpu:
       return cpu::LionStep(args);

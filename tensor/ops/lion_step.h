@@ -16,7 +16,7 @@ namespace tessera::ops {
 struct LionStepArgs {
   View master;
   ConstView gradient;
-  View exp_avg;        // m
+  View exp_avg;             // m
   View low_precision = {};  // optional
   ConstView scalars;
   double weight_decay = 0;

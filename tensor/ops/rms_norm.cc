@@ -64,7 +64,8 @@ void RmsNormBackward(const RmsNormBackwardArgs& args) {
     CheckShape(kOp, {"dweight", args.dweight}, args.weight.shape());
     CheckFloating(kOp, {"dweight", args.dweight});
     CheckDenseRows(kOp, {"dweight", args.dweight});
-    CheckShape(kOp, {"workspace", args.workspace}, {RmsNormWorkspaceNumel(RowCount(args.x.shape()), args.x.shape().back())});
+    CheckShape(kOp, {"workspace", args.workspace},
+               {RmsNormWorkspaceNumel(RowCount(args.x.shape()), args.x.shape().back())});
     CheckDType(kOp, {"workspace", args.workspace}, AccumulationType(args.x.dtype));
   }
   switch (BackendFor(kOp, args.x)) {

@@ -3,14 +3,14 @@
 // B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019.
 // With a residual the sum is made first, and normalised as it was rounded: sum = x + residual, y = sum * rstd * weight.
 //
-// x, y, residual, sum (..., C): rows dense, other dims with any strides. weight (C). rstd (rows): the accumulation type,
-// contiguous. x, y, weight, residual and sum share one floating dtype; sums are in f32 (f64 for f64). y or sum may be x.
-// C = 0 and no rows are legal.
+// x, y, residual, sum (..., C): rows dense, other dims with any strides. weight (C). rstd (rows): the accumulation
+// type, contiguous. x, y, weight, residual and sum share one floating dtype; sums are in f32 (f64 for f64). y or sum
+// may be x. C = 0 and no rows are legal.
 //
-// Backward, where x is what was normalised: with g = dy * weight,  dx = rstd * (g - x * rstd^2 * mean(g * x)) + dsum, which
-// is the gradient of the residual too;  dweight[c] = sum over rows dy * x * rstd.
-// dweight may be of another floating dtype and adds to its buffer with accumulate_dweight. Rows are summed in blocks of 64
-// in a fixed order: the bits do not depend on the number of threads. Workspace: RmsNormWorkspaceNumel() elements.
+// Backward, where x is what was normalised: with g = dy * weight,  dx = rstd * (g - x * rstd^2 * mean(g * x)) + dsum,
+// which is the gradient of the residual too;  dweight[c] = sum over rows dy * x * rstd. dweight may be of another
+// floating dtype and adds to its buffer with accumulate_dweight. Rows are summed in blocks of 64 in a fixed order: the
+// bits do not depend on the number of threads. Workspace: RmsNormWorkspaceNumel() elements.
 #pragma once
 
 #include "tensor/cpu_isa.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/ops/rms_norm.h"
-
 #include "tensor/ops/norm_cpu.h"
+#include "tensor/ops/rms_norm.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {
@@ -11,7 +10,8 @@ void Forward(const RmsNormForwardArgs& args) {
   using A = Acc<T>;
   const bool adds = args.residual.present();
   const Rows x_rows(args.x.layout), y_rows(args.y.layout);
-  const Rows residual_rows(adds ? args.residual.layout : args.x.layout), sum_rows(adds ? args.sum.layout : args.x.layout);
+  const Rows residual_rows(adds ? args.residual.layout : args.x.layout),
+      sum_rows(adds ? args.sum.layout : args.x.layout);
   const int64_t width = x_rows.width();
   const T* weight = args.weight.as<T>();
   A* rstd = args.rstd.as<A>();
@@ -50,33 +50,34 @@ TESSERA_ALWAYS_INLINE void BackwardRow(const T* x, const T* dy, const T* weight,
 template <class T>
 void Backward(const RmsNormBackwardArgs& args) {
   using A = Acc<T>;
-  const Rows x_rows(args.x.layout), dy_rows(args.dy.layout), dx_rows(args.dx.present() ? args.dx.layout : args.x.layout);
+  const Rows x_rows(args.x.layout), dy_rows(args.dy.layout),
+      dx_rows(args.dx.present() ? args.dx.layout : args.x.layout);
   const Rows dsum_rows(args.dsum.present() ? args.dsum.layout : args.x.layout);
   const int64_t width = x_rows.width(), rows = x_rows.count();
   const T* weight = args.weight.as<T>();
   const A* rstd = args.rstd.as<A>();
-  A* partial = args.dweight.present() ? args.workspace.as<A>() : nullptr;
+  const bool per_column = args.dweight.present();
+  A* partial = per_column ? args.workspace.as<A>() : nullptr;
   const int64_t blocks = (rows + kNormRowBlock - 1) / kNormRowBlock;
   ParallelFor(rows, kNormRowBlock, [&](int64_t begin, int64_t end) {
-    A* dweight = partial != nullptr ? partial + begin / kNormRowBlock * width : nullptr;
-    if (partial != nullptr) {
+    A* dweight = per_column ? partial + begin / kNormRowBlock * width : nullptr;
+    if (per_column) {
       for (int64_t i = 0; i < width; ++i) dweight[i] = 0;
     }
     for (int64_t row = begin; row < end; ++row) {
       const T* x = static_cast<const T*>(args.x.data) + x_rows.offset(row);
       const T* dy = static_cast<const T*>(args.dy.data) + dy_rows.offset(row);
       const A scale = rstd[row];
-      if (partial != nullptr) {  // first: dx may be dy
+      if (per_column) {  // first: dx may be dy
         for (int64_t i = 0; i < width; ++i) dweight[i] += Load(dy[i]) * Load(x[i]) * scale;
       }
       if (args.dx.present()) {
-        const T* dsum =
-            args.dsum.present() ? static_cast<const T*>(args.dsum.data) + dsum_rows.offset(row) : nullptr;
+        const T* dsum = args.dsum.present() ? static_cast<const T*>(args.dsum.data) + dsum_rows.offset(row) : nullptr;
         BackwardRow(x, dy, weight, scale, dsum, static_cast<T*>(args.dx.data) + dx_rows.offset(row), width);
       }
     }
   });
-  if (partial != nullptr) ReduceBlocks(partial, blocks, width, args.dweight, args.accumulate_dweight);
+  if (per_column) ReduceBlocks(partial, blocks, width, args.dweight, args.accumulate_dweight);
 }
 
 }  // namespace

@@ -13,8 +13,8 @@ double Scaled(double frequency, const RopeScaling& scaling) {
   const double original = static_cast<double>(scaling.original_max_positions);
   if (wavelength < original / scaling.high_freq_factor) return frequency;
   if (wavelength > original / scaling.low_freq_factor) return frequency / scaling.factor;
-  const double keep = (original / wavelength - scaling.low_freq_factor) /
-                      (scaling.high_freq_factor - scaling.low_freq_factor);
+  const double keep =
+      (original / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
   return (1 - keep) * frequency / scaling.factor + keep * frequency;
 }
 
@@ -29,9 +29,11 @@ RopeTable::RopeTable(const RopeOptions& options) : options_(options) {
   if (const auto& scaling = options.llama3) {
     if (!(scaling->factor > 0) || scaling->original_max_positions <= 0 || !(scaling->low_freq_factor > 0) ||
         !(scaling->high_freq_factor > scaling->low_freq_factor)) {
-      throw Error(Str("rope: llama3 scaling wants factor > 0, original_max_positions > 0 and 0 < low_freq_factor < "
-                      "high_freq_factor, got ", scaling->factor, ", ", scaling->original_max_positions, ", ",
-                      scaling->low_freq_factor, ", ", scaling->high_freq_factor));
+      throw Error(
+          Str("rope: llama3 scaling wants factor > 0, original_max_positions > 0 and 0 < low_freq_factor < "
+              "high_freq_factor, got ",
+              scaling->factor, ", ", scaling->original_max_positions, ", ", scaling->low_freq_factor, ", ",
+              scaling->high_freq_factor));
     }
   }
   for (int64_t i = 0; i < options.head_dim; i += 2) {

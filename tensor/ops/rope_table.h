@@ -40,8 +40,8 @@ class RopeTable {
   int64_t max_positions() const { return options_.max_positions; }
   const std::vector<double>& inverse_frequencies() const { return inverse_frequencies_; }  // head_dim / 2
 
-  // At least the first `positions` rows, contiguous. Made on demand and kept; a later, longer table leaves an earlier one
-  // as it is. Safe from several threads.
+  // At least the first `positions` rows, contiguous. Made on demand and kept; a later, longer table leaves an earlier
+  // one as it is. Safe from several threads.
   Tensor Rows(int64_t positions, DType dtype, Device device) const;
 
  private:

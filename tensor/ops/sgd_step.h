@@ -16,7 +16,7 @@ struct SgdStepArgs {
   View master;
   ConstView gradient;
   View momentum_buffer = {};  // b; optional, without it there is no momentum
-  View low_precision = {};  // optional
+  View low_precision = {};    // optional
   ConstView scalars;
   double weight_decay = 0;
   bool nesterov = false;

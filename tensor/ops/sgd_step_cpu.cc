@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/ops/sgd_step.h"
-
 #include "tensor/ops/flat_step_cpu.h"
+#include "tensor/ops/sgd_step.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax over the last dimension: y = exp(x - max) / sum exp(x - max), or its logarithm y = x - max - log sum exp(x - max).
+// Softmax over the last dimension: y = exp(x - max) / sum exp(x - max), or its logarithm y = x - max - log sum exp(x -
+// max).
 //
-// x, y (..., C): one floating dtype, rows dense, other dims with any strides; y may be x. Sums are in f32 (f64 for f64).
-// A row of nothing but -infinity has no distribution: it gives 0 (log: -infinity), and its gradient is 0. NaN anywhere in
-// a row makes the row NaN. C = 0 and no rows are legal.
+// x, y (..., C): one floating dtype, rows dense, other dims with any strides; y may be x. Sums are in f32 (f64 for
+// f64). A row of nothing but -infinity has no distribution: it gives 0 (log: -infinity), and its gradient is 0. NaN
+// anywhere in a row makes the row NaN. C = 0 and no rows are legal.
 //
 // Backward, from the saved result y:  dx = y * (dy - sum dy * y);  log: dx = dy - exp(y) * sum dy.  dx may be dy.
 #pragma once

@@ -26,8 +26,8 @@ void SumSquares(const SumSquaresArgs& args) {
   CheckSameDevice(kOp, {{"x", args.x}, {"out", args.out}, {"workspace", args.workspace}});
   const int64_t needed = SumSquaresWorkspaceNumel(args.x.numel());
   if (args.workspace.numel() < needed) {
-    throw Error(Str(kOp, ": workspace has ", args.workspace.numel(), " elements, ", args.x.numel(), " elements of x need ",
-                    needed));
+    throw Error(Str(kOp, ": workspace has ", args.workspace.numel(), " elements, ", args.x.numel(),
+                    " elements of x need ", needed));
   }
   switch (BackendFor(kOp, args.x)) {
     case Backend::kCpu:

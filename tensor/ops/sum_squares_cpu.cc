@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/ops/sum_squares.h"
-
 #include "tensor/ops/flat_step_cpu.h"
+#include "tensor/ops/sum_squares.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {

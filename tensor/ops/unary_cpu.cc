@@ -65,7 +65,10 @@ void BackwardBlock(UnaryOp op, int64_t n, const A* dy, const A* s, A* dx) {
     case UnaryOp::kSigmoid:
       return Map(n, dx, [&](int64_t i) { return dy[i] * (s[i] * (A(1) - s[i])); });
     case UnaryOp::kRelu:
-      return Map(n, dx, [&](int64_t i) { return s[i] <= 0 ? A(0) : dy[i]; });
+      return Map(n, dx, [&](int64_t i) {
+        const A passed = dy[i];
+        return s[i] <= 0 ? A(0) : passed;
+      });
     case UnaryOp::kSilu:
       return Map(n, dx, [&](int64_t i) { return dy[i] * SiluDerivative(s[i]); });
     case UnaryOp::kGeluTanh:

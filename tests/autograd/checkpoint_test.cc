@@ -26,7 +26,7 @@ struct Trace {
   uint64_t random_calls;
 };
 
-Trace Run(int depth, bool checkpoint) {
+Trace RunLayers(int depth, bool checkpoint) {
   CurrentContext().BeginMicroStep(3, 1);
   TwoLayers layers;
   Tape tape;
@@ -47,7 +47,7 @@ Trace Run(int depth, bool checkpoint) {
 }
 
 TEST(Checkpoint, HasTheBitsOfThePlainRunMasksIncluded) {
-  const Trace plain = Run(3, false), checkpointed = Run(3, true);
+  const Trace plain = RunLayers(3, false), checkpointed = RunLayers(3, true);
   EXPECT_TRUE(BitEqual(plain.y, checkpointed.y));
   EXPECT_TRUE(BitEqual(plain.dx, checkpointed.dx));
   EXPECT_TRUE(BitEqual(plain.dw1, checkpointed.dw1));

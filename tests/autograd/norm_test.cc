@@ -25,7 +25,9 @@ Tensor PlainAdd(const Input& a, const Input& b) {
         ops::Copy({.x = in[1].Read(), .out = y.Write(), .accumulate = true});
         return y;
       },
-      [](const SavedValues&, const Tensor& dy) -> std::vector<Tensor> { return {dy, dy}; });
+      [](const SavedValues&, const Tensor& dy) -> std::vector<Tensor> {
+        return {dy, dy};
+      });
 }
 
 std::vector<Tensor> Both(const SumAndNorm& result) { return {result.sum, result.normed}; }
@@ -59,15 +61,17 @@ std::vector<OpCase> AddRmsNormCases() {
   return cases;
 }
 
-// Rows of one element have a variance of 0, where eps alone is left: an eps of order 1 keeps the derivatives of order 1.
+// Rows of one element have a variance of 0, where eps alone is left: an eps of order 1 keeps the derivatives of
+// order 1.
 std::vector<OpCase> LayerNormCases(bool with_bias) {
   std::vector<OpCase> cases;
   for (const NormShape& shape : kShapes) {
     OpCase op_case{.name = shape.name,
                    .inputs = {{shape.x}, WeightFor(shape.x)},
-                   .run = [](std::span<const Input> in) {
-                     return std::vector<Tensor>{LayerNorm(in[0], in[1], in.size() > 2 ? in[2] : Input(), 1e-2)};
-                   },
+                   .run =
+                       [](std::span<const Input> in) {
+                         return std::vector<Tensor>{LayerNorm(in[0], in[1], in.size() > 2 ? in[2] : Input(), 1e-2)};
+                       },
                    .layouts = Layouts::kDenseRows};
     if (with_bias) op_case.inputs.push_back({{shape.x.back()}});
     cases.push_back(op_case);
@@ -99,9 +103,8 @@ TESSERA_OP_CASES(LayerNormWithoutBias, LayerNormCases(false));
 TESSERA_OP_CASES(AddLayerNorm, AddLayerNormCases());
 
 TEST(RmsNorm, MatchesPyTorch) {
-  ExpectMatchesGolden("rms_norm", {"x", "weight"}, [](std::span<const Input> in) {
-    return std::vector<Tensor>{RmsNorm(in[0], in[1], 1e-5)};
-  });
+  ExpectMatchesGolden("rms_norm", {"x", "weight"},
+                      [](std::span<const Input> in) { return std::vector<Tensor>{RmsNorm(in[0], in[1], 1e-5)}; });
 }
 
 TEST(LayerNorm, MatchesPyTorch) {
@@ -117,6 +120,19 @@ TEST(LayerNorm, KeepsItsDigitsFarFromZero) {
   const std::vector<double> y = LayerNorm(x, ones, {}, 0.0).ToVector();
   EXPECT_NEAR(y[0], -1.3416408, 1e-6);
   EXPECT_NEAR(y[3], 1.3416408, 1e-6);
+}
+
+TEST(LayerNorm, OneTensorMayBeWeightAndBias) {
+  const Tensor x = RandomTensor("x", {2, 4}), dy = RandomTensor("dy", {2, 4}), w = RandomTensor("w", {4});
+  Tape apart;
+  const Tensor weight = apart.Watch(w), bias = apart.Watch(w);
+  apart.Backward(LayerNorm(x, weight, bias, 1e-5), dy);
+  Tape tape;
+  const Tensor both = tape.Watch(w);
+  tape.Backward(LayerNorm(x, both, both, 1e-5), dy);
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(tape.Grad(both).At(i), apart.Grad(weight).At(i) + apart.Grad(bias).At(i), 1e-14);
+  }
 }
 
 // Only one of the two outputs leads to the loss.
@@ -136,8 +152,9 @@ TEST(AddRmsNorm, TakesTheGradientOfEitherOutputAlone) {
   for (bool fused : {true, false}) {
     Tape tape;
     const Tensor a = tape.Watch(x), b = tape.Watch(residual);
-    tape.Backward(fused ? AddRmsNorm(a, b, ParamRef(&weight), 1e-5).normed
-                        : RmsNorm(PlainAdd(a, b), ParamRef(&weight), 1e-5), dy);
+    tape.Backward(
+        fused ? AddRmsNorm(a, b, ParamRef(&weight), 1e-5).normed : RmsNorm(PlainAdd(a, b), ParamRef(&weight), 1e-5),
+        dy);
     grads.push_back(tape.Grad(a));
     grads.push_back(tape.Grad(b));
   }

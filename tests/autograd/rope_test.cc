@@ -40,18 +40,17 @@ Tensor PlainRope(const Input& x, int64_t offset, int64_t rotated_heads) {
 std::vector<OpCase> RopeCases() {
   std::vector<OpCase> cases;
   const auto add = [&](const char* name, const Shape& x, int64_t offset, int64_t rotated_heads) {
-    cases.push_back({.name = name,
-                     .inputs = {{x}},
-                     .run =
-                         [=](std::span<const Input> in) {
-                           const RopeTable table({.head_dim = x[3], .max_positions = 4096});
-                           return std::vector<Tensor>{Rope(in[0], table, offset, rotated_heads)};
-                         },
-                     .composition =
-                         [=](std::span<const Input> in) {
-                           return std::vector<Tensor>{PlainRope(in[0], offset, rotated_heads)};
-                         },
-                     .layouts = Layouts::kDenseRows});
+    cases.push_back(
+        {.name = name,
+         .inputs = {{x}},
+         .run =
+             [=](std::span<const Input> in) {
+               const RopeTable table({.head_dim = x[3], .max_positions = 4096});
+               return std::vector<Tensor>{Rope(in[0], table, offset, rotated_heads)};
+             },
+         .composition =
+             [=](std::span<const Input> in) { return std::vector<Tensor>{PlainRope(in[0], offset, rotated_heads)}; },
+         .layouts = Layouts::kDenseRows});
   };
   add("Heads", {2, 5, 3, 8}, 0, 3);
   add("Offset", {2, 3, 2, 4}, 1000, 2);
@@ -77,9 +76,12 @@ void ExpectRelative(double got, double expected) { EXPECT_NEAR(got / expected, 1
 
 TEST(RopeTable, ScalesLowFrequenciesAsLlama3Does) {
   const RopeTable plain({.head_dim = 64, .max_positions = 16, .base = 500000});
-  const RopeTable scaled({.head_dim = 64, .max_positions = 16, .base = 500000,
-                          .llama3 = RopeScaling{.factor = 32, .low_freq_factor = 1, .high_freq_factor = 4,
-                                                .original_max_positions = 8192}});
+  const RopeTable scaled(
+      {.head_dim = 64,
+       .max_positions = 16,
+       .base = 500000,
+       .llama3 =
+           RopeScaling{.factor = 32, .low_freq_factor = 1, .high_freq_factor = 4, .original_max_positions = 8192}});
   const std::vector<double>&a = plain.inverse_frequencies(), &b = scaled.inverse_frequencies();
   ASSERT_EQ(b.size(), 32u);
   for (size_t i = 0; i <= 14; ++i) EXPECT_EQ(a[i], b[i]) << i;
@@ -110,13 +112,17 @@ TEST(RopeTable, GrowsToWhatIsAskedAndKeepsWhatItGave) {
 TEST(Rope, RefusesAPositionBehindTheTable) {
   const RopeTable table({.head_dim = 4, .max_positions = 16});
   EXPECT_EQ(Rope(RandomTensor("x", {1, 16, 1, 4}), table).shape(), Shape({1, 16, 1, 4}));
-  EXPECT_EQ(ErrorOf([&] { Rope(RandomTensor("x", {1, 17, 1, 4}), table); }),
+  EXPECT_EQ(ErrorOf([&] {
+              Rope(RandomTensor("x", {1, 17, 1, 4}), table);
+            }),
             "rope: position 16 needs 17 positions, the table has 16");
 }
 
 TEST(Rope, RefusesHeadsOfAnotherSize) {
   const RopeTable table({.head_dim = 4, .max_positions = 16});
-  EXPECT_EQ(ErrorOf([&] { Rope(RandomTensor("x", {1, 2, 1, 6}), table); }),
+  EXPECT_EQ(ErrorOf([&] {
+              Rope(RandomTensor("x", {1, 2, 1, 6}), table);
+            }),
             "rope: heads of 6 features, the table is for 4");
   EXPECT_EQ(ErrorOf([] { RopeTable({.head_dim = 5, .max_positions = 1}); }),
             "rope: head_dim must be positive and even, got 5");

@@ -38,12 +38,11 @@ Tensor PlainSwiGlu(const Input& gate, const Input& up) {
 std::vector<OpCase> SwiGluCases() {
   std::vector<OpCase> cases;
   const auto add = [&](const char* name, const Shape& x) {
-    cases.push_back({.name = name,
-                     .inputs = {{x, -3, 3}, {x}},
-                     .run = [](std::span<const Input> in) { return std::vector<Tensor>{SwiGlu(in[0], in[1])}; },
-                     .composition = [](std::span<const Input> in) {
-                       return std::vector<Tensor>{PlainSwiGlu(in[0], in[1])};
-                     }});
+    cases.push_back(
+        {.name = name,
+         .inputs = {{x, -3, 3}, {x}},
+         .run = [](std::span<const Input> in) { return std::vector<Tensor>{SwiGlu(in[0], in[1])}; },
+         .composition = [](std::span<const Input> in) { return std::vector<Tensor>{PlainSwiGlu(in[0], in[1])}; }});
   };
   add("Rows", {3, 8});
   add("OneElement", {1, 1});
@@ -57,9 +56,8 @@ std::vector<OpCase> SwiGluCases() {
 TESSERA_OP_CASES(SwiGlu, SwiGluCases());
 
 TEST(SwiGlu, MatchesPyTorch) {
-  ExpectMatchesGolden("swiglu", {"gate", "up"}, [](std::span<const Input> in) {
-    return std::vector<Tensor>{SwiGlu(in[0], in[1])};
-  });
+  ExpectMatchesGolden("swiglu", {"gate", "up"},
+                      [](std::span<const Input> in) { return std::vector<Tensor>{SwiGlu(in[0], in[1])}; });
 }
 
 TEST(SwiGlu, TakesTheHalvesOfAPackedProjection) {

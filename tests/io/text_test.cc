@@ -60,10 +60,13 @@ TEST_F(TextTest, AFolderIsReadInTheOrderOfItsPathsWithSeparators) {
 
 TEST_F(TextTest, BinaryFilesAreSkippedWithANotice) {
   Write("a.txt", "text");
-  const std::string binary = Write("b.bin", std::string_view("\x7f" "ELF\0", 5));
+  const std::string binary = Write("b.bin", std::string_view("\x7f"
+                                                             "ELF\0",
+                                                             5));
   const Corpus corpus = ReadCorpus(Path()).value();
   EXPECT_EQ(Contents(corpus), "text");
-  EXPECT_THAT(corpus.notices, ::testing::ElementsAre("skipped \"" + binary + "\": it has a zero byte, so it is not text"));
+  EXPECT_THAT(corpus.notices,
+              ::testing::ElementsAre("skipped \"" + binary + "\": it has a zero byte, so it is not text"));
 }
 
 TEST_F(TextTest, LinksHiddenFilesAndEmptyFilesArePassedOver) {
@@ -117,11 +120,13 @@ TEST_F(TextTest, ValidationHasAtLeastOneSample) {
 
 TEST_F(TextTest, TooShortATextIsAnErrorWithBothNumbers) {
   const std::string path = Write("a.txt", std::string(100, 'a'));
-  EXPECT_EQ(MessageOf(path, {.sequence_tokens = 128}),
-            "\"" + path + "\": the text has 100 tokens; sequence length 128 needs at least 129 (inputs and shifted targets)");
+  EXPECT_EQ(
+      MessageOf(path, {.sequence_tokens = 128}),
+      "\"" + path + "\": the text has 100 tokens; sequence length 128 needs at least 129 (inputs and shifted targets)");
   EXPECT_EQ(MessageOf(path, {.sequence_tokens = 64}),
-            "\"" + path + "\": the text has 100 tokens; a training and a validation part with sequence length 64 need at "
-            "least 130");
+            "\"" + path +
+                "\": the text has 100 tokens; a training and a validation part with sequence length 64 need at "
+                "least 130");
 }
 
 TEST_F(TextTest, ABadFractionIsAnError) {

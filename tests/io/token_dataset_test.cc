@@ -40,8 +40,7 @@ TEST(TokenDataset, LeavesOutOnlyWhatFillsNoSample) {
 
 TEST(TokenDataset, ReadsI32TokensAlike) {
   const std::vector<int32_t> tokens = {70000, 1, 2, 3, 4};
-  const TokenDataset data =
-      TokenDataset::Create(tokens, nullptr, {.sequence_tokens = 4, .vocab_size = 70001}).value();
+  const TokenDataset data = TokenDataset::Create(tokens, nullptr, {.sequence_tokens = 4, .vocab_size = 70001}).value();
   std::vector<int32_t> sample(5);
   data.CopySample(0, sample);
   EXPECT_EQ(sample, tokens);

@@ -61,7 +61,7 @@ struct Step {
   double loss, grad_norm, weight_norm;
 };
 
-struct Run {
+struct Trace {
   std::vector<Step> steps;
   std::vector<Tensor> weights;  // at the end, in registration order
 };
@@ -74,10 +74,10 @@ double SumSquares(nn::Parameter& parameter) {
 }
 
 // `finish` ends the gradient window of whichever manager holds the model.
-Run Train(Model& model, const std::function<std::vector<ParamRange>()>& finish, int steps = kSteps) {
+Trace Train(Model& model, const std::function<std::vector<ParamRange>()>& finish, int steps = kSteps) {
   FillGoldenWeights(*model.module);
   std::unique_ptr<optim::PlainOptimizer> optimizer;
-  Run run;
+  Trace run;
   for (int step = 0; step < steps; ++step) {
     CurrentContext().BeginMicroStep(step, 0);
     const GoldenBatch batch = MakeGoldenBatch(step);
@@ -109,7 +109,7 @@ Run Train(Model& model, const std::function<std::vector<ParamRange>()>& finish, 
   return run;
 }
 
-Run TrainResident(Model& model, DType dtype) {
+Trace TrainResident(Model& model, DType dtype) {
   nn::ResidentManager params(*model.module, {.dtype = dtype});
   return Train(model, [&] { return params.FinishGradients(); });
 }
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelTest,
 TEST_P(ModelTest, TwentyStepsInDoubleEqualTheIndependentReference) {
   Model model = MakeModel(name(), recompute());
   nn::ResidentManager params(*model.module, {.dtype = DType::kF64});
-  const Run run = Train(model, [&] { return params.FinishGradients(); });
+  const Trace run = Train(model, [&] { return params.FinishGradients(); });
   const GoldenTrace golden = ReadGoldenTrace(name() + "_f64.txt");
   ASSERT_EQ(golden.steps.size(), run.steps.size());
   for (size_t i = 0; i < run.steps.size(); ++i) {
@@ -145,7 +145,7 @@ TEST_P(ModelTest, TwentyStepsInDoubleEqualTheIndependentReference) {
 
 TEST_P(ModelTest, TwentyStepsInSingleEqualTheIndependentReference) {
   Model model = MakeModel(name(), recompute());
-  const Run run = TrainResident(model, DType::kF32);
+  const Trace run = TrainResident(model, DType::kF32);
   const GoldenTrace golden = ReadGoldenTrace(name() + "_f32.txt");
   for (size_t i = 0; i < run.steps.size(); ++i) {
     EXPECT_NEAR(run.steps[i].loss, golden.steps[i].loss, 1e-5) << "step " << i;
@@ -157,9 +157,9 @@ TEST_P(ModelTest, ThePoisoningManagerGivesTheBitsOfTheResidentOne) {
   for (double dropout : {0.0, 0.1}) {
     if (dropout > 0 && name() != "gpt") continue;
     Model plain = MakeModel(name(), recompute(), dropout), poisoned = MakeModel(name(), recompute(), dropout);
-    const Run expected = TrainResident(plain, DType::kF32);
+    const Trace expected = TrainResident(plain, DType::kF32);
     PoisoningManager params(*poisoned.module);
-    const Run got = Train(poisoned, [&] { return params.FinishGradients(); });
+    const Trace got = Train(poisoned, [&] { return params.FinishGradients(); });
     for (size_t i = 0; i < expected.steps.size(); ++i) {
       EXPECT_EQ(got.steps[i].loss, expected.steps[i].loss) << "step " << i;
     }
@@ -176,7 +176,7 @@ TEST_P(ModelTest, RecomputeChangesNoBit) {
   for (double dropout : {0.0, 0.1}) {
     if (dropout > 0 && name() != "gpt") continue;
     Model plain = MakeModel(name(), false, dropout), other = MakeModel(name(), recompute(), dropout);
-    const Run expected = TrainResident(plain, DType::kF32), got = TrainResident(other, DType::kF32);
+    const Trace expected = TrainResident(plain, DType::kF32), got = TrainResident(other, DType::kF32);
     for (size_t i = 0; i < expected.weights.size(); ++i) EXPECT_TRUE(BitEqual(got.weights[i], expected.weights[i]));
   }
 }
@@ -236,7 +236,7 @@ TEST_P(ModelTest, SteadyStepsAskTheSystemForNoMemory) {
 
 TEST_P(ModelTest, SixteenBitTrainingFollowsSingle) {
   Model single = MakeModel(name(), recompute()), low = MakeModel(name(), recompute());
-  const Run expected = TrainResident(single, DType::kF32), got = TrainResident(low, DType::kBF16);
+  const Trace expected = TrainResident(single, DType::kF32), got = TrainResident(low, DType::kBF16);
   for (size_t i = 0; i < expected.steps.size(); ++i) {
     EXPECT_NEAR(got.steps[i].loss, expected.steps[i].loss, 0.03) << "step " << i;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the update kernels promise about bits: whatever the cut, the threads and the instruction set, the same ones; none
-// at all when the step is skipped; the low-precision copy is the rounded master.
+// What the update kernels promise about bits: whatever the cut, the threads and the instruction set, the same ones;
+// none at all when the step is skipped; the low-precision copy is the rounded master.
 #include "tensor/ops/flat_step.h"
 
 #include "tensor/ops/adam_step.h"
@@ -17,6 +17,7 @@ struct StepCase {
   std::string name, type;
   Params params;
 };
+void PrintTo(const StepCase& step_case, std::ostream* out) { *out << step_case.name; }
 
 std::vector<StepCase> StepCases() {
   return {{"AdamW", "AdamW", {{"weight_decay", 0.1}}},
@@ -33,21 +34,21 @@ struct DTypes {
   DType low_precision;
 };
 
-constexpr DTypes kDTypes[] = {{DType::kF32, DType::kF32, false, DType::kBF16},
-                              {DType::kF32, DType::kBF16, true, DType::kBF16},
-                              {DType::kF32, DType::kF16, true, DType::kF16},
-                              {DType::kF32, DType::kF64, false, DType::kBF16},
-                              {DType::kF64, DType::kF64, false, DType::kBF16},
-                              {DType::kF64, DType::kBF16, false, DType::kBF16}};
+constexpr DTypes kDTypes[] = {
+    {DType::kF32, DType::kF32, false, DType::kBF16}, {DType::kF32, DType::kBF16, true, DType::kBF16},
+    {DType::kF32, DType::kF16, true, DType::kF16},   {DType::kF32, DType::kF64, false, DType::kBF16},
+    {DType::kF64, DType::kF64, false, DType::kBF16}, {DType::kF64, DType::kBF16, false, DType::kBF16}};
 
 Range RangeOf(const Optimizer& optimizer, const DTypes& dtypes, int64_t n) {
-  Range range(optimizer, TensorOf(Values("weights", n), dtypes.master), TensorOf(Values("gradient", n), dtypes.gradient));
+  Range range(optimizer, TensorOf(Values("weights", n), dtypes.master),
+              TensorOf(Values("gradient", n), dtypes.gradient));
   if (dtypes.low) range.low_precision = Zeros({n}, dtypes.low_precision);
   return range;
 }
 
 // Three clipped steps, each over the parts of the range between `cuts`.
-std::string BytesAfterSteps(const StepCase& step_case, const DTypes& dtypes, int64_t n, const std::vector<int64_t>& cuts) {
+std::string BytesAfterSteps(const StepCase& step_case, const DTypes& dtypes, int64_t n,
+                            const std::vector<int64_t>& cuts) {
   const auto optimizer = Optimizer::Create(step_case.type, step_case.params);
   const Range range = RangeOf(*optimizer, dtypes, n);
   StepScalars scalars(optimizer->start_values());
@@ -238,7 +239,8 @@ std::string BytesOn(const Isa& isa, const StepCase& step_case, const DTypes& dty
     isa.begin({.scalars = scalars.Write()});
     const FlatSpan s = range.Span();
     if (step_case.type == "SGD") {
-      isa.sgd({s.master, s.gradient, s.states[0], s.low_precision, scalars.Read(), 0.1, step_case.name == "SgdNesterov"});
+      isa.sgd(
+          {s.master, s.gradient, s.states[0], s.low_precision, scalars.Read(), 0.1, step_case.name == "SgdNesterov"});
     } else if (step_case.type == "Lion") {
       isa.lion({s.master, s.gradient, s.states[0], s.low_precision, scalars.Read(), 0.1});
     } else {
@@ -259,7 +261,8 @@ TEST_P(FlatStep, BitsDoNotDependOnTheInstructionSet) {
     const std::string base = BytesOn(isas[0], GetParam(), dtypes);
     for (size_t i = 1; i < isas.size(); ++i) {
       EXPECT_TRUE(base == BytesOn(isas[i], GetParam(), dtypes))
-          << isas[i].name << " differs from base, master " << Name(dtypes.master) << ", gradient " << Name(dtypes.gradient);
+          << isas[i].name << " differs from base, master " << Name(dtypes.master) << ", gradient "
+          << Name(dtypes.gradient);
     }
   }
 }

@@ -2,8 +2,6 @@
 // What the optimizer tests share: ranges with values, their bytes, and the golden traces.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -12,6 +10,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "optim/clip.h"
 #include "optim/optimizer.h"
@@ -58,7 +58,8 @@ struct Range {
 
   FlatSpan Span() const { return Span(0, master.numel()); }
   FlatSpan Span(int64_t begin, int64_t end) const {
-    FlatSpan span{.master = Part(master, begin, end).Write(), .gradient = Part(gradient, begin, end).Read(), .decay = decay};
+    FlatSpan span{
+        .master = Part(master, begin, end).Write(), .gradient = Part(gradient, begin, end).Read(), .decay = decay};
     for (size_t i = 0; i < states.size(); ++i) span.states[i] = Part(states[i], begin, end).Write();
     if (low_precision.defined()) span.low_precision = Part(low_precision, begin, end).Write();
     return span;

@@ -25,9 +25,21 @@ Params With(Params params, const std::string& name, const ParamValue& value) {
 }
 
 TEST(WarmupDecayLr, MeetsTheGoldenValuesOfTheLogWarmup) {
-  ExpectLr(*LrSchedule::Create("WarmupDecayLR", kDecay),
-           {{-1, 0}, {0, 0}, {1, 3.0103e-6}, {2, 4.77121e-6}, {9, 1e-5}, {49, 1.69897e-5}, {98, 1.99564e-5}, {99, 2e-5},
-            {100, 2e-5}, {101, 1.99959e-5}, {2550, 1e-5}, {4999, 4.08163e-9}, {5000, 0}, {5001, 0}, {100000, 0}});
+  ExpectLr(*LrSchedule::Create("WarmupDecayLR", kDecay), {{-1, 0},
+                                                          {0, 0},
+                                                          {1, 3.0103e-6},
+                                                          {2, 4.77121e-6},
+                                                          {9, 1e-5},
+                                                          {49, 1.69897e-5},
+                                                          {98, 1.99564e-5},
+                                                          {99, 2e-5},
+                                                          {100, 2e-5},
+                                                          {101, 1.99959e-5},
+                                                          {2550, 1e-5},
+                                                          {4999, 4.08163e-9},
+                                                          {5000, 0},
+                                                          {5001, 0},
+                                                          {100000, 0}});
 }
 
 TEST(WarmupDecayLr, MeetsTheGoldenValuesOfTheLinearWarmup) {
@@ -41,8 +53,8 @@ TEST(WarmupLr, MeetsTheGoldenValues) {
 }
 
 TEST(WarmupLr, WarmsUpFromItsMinimum) {
-  ExpectLr(*LrSchedule::Create(WarmupLrOptions{.warmup_min_lr = 1, .warmup_max_lr = 3, .warmup_num_steps = 4,
-                                               .warmup_type = WarmupType::kLinear}),
+  ExpectLr(*LrSchedule::Create(WarmupLrOptions{
+               .warmup_min_lr = 1, .warmup_max_lr = 3, .warmup_num_steps = 4, .warmup_type = WarmupType::kLinear}),
            {{-1, 1}, {0, 1}, {1, 1.5}, {2, 2}, {3, 2.5}, {4, 3}, {5, 3}});
 }
 
@@ -74,13 +86,23 @@ TEST(WarmupLr, GoesUpToTheOptimizersLrWhenItHasNoMaximum) {
 TEST(WarmupCosineLr, MeetsTheGoldenValues) {
   const auto schedule =
       LrSchedule::Create("WarmupCosineLR", {{"warmup_num_steps", 100}, {"total_num_steps", 1000}}, {.lr = 1e-3});
-  ExpectLr(*schedule, {{-1, 0}, {0, 0}, {9, 5e-4}, {99, 1e-3}, {100, 9.99997e-4}, {549, 5.0005e-4}, {999, 1e-7},
-                       {1000, 1e-7}, {1900, 1e-7}});
+  ExpectLr(*schedule, {{-1, 0},
+                       {0, 0},
+                       {9, 5e-4},
+                       {99, 1e-3},
+                       {100, 9.99997e-4},
+                       {549, 5.0005e-4},
+                       {999, 1e-7},
+                       {1000, 1e-7},
+                       {1900, 1e-7}});
 }
 
 TEST(WarmupCosineLr, StartsFromItsRatioAfterTheFirstUpdate) {
-  const auto schedule = LrSchedule::Create(WarmupCosineLrOptions{
-      .lr = 2, .total_num_steps = 8, .warmup_min_ratio = 0.5, .warmup_num_steps = 4, .warmup_type = WarmupType::kLinear});
+  const auto schedule = LrSchedule::Create(WarmupCosineLrOptions{.lr = 2,
+                                                                 .total_num_steps = 8,
+                                                                 .warmup_min_ratio = 0.5,
+                                                                 .warmup_num_steps = 4,
+                                                                 .warmup_type = WarmupType::kLinear});
   ExpectLr(*schedule, {{-1, 0}, {0, 1}, {1, 1.25}, {3, 1.75}});
 }
 
@@ -128,8 +150,8 @@ TEST(OneCycle, DecaysAfterTheCycle) {
 TEST(OneCycle, ClimbsInStairs) {
   const auto schedule = LrSchedule::Create("OneCycle", With(Cycle(), "cycle_first_stair_count", 2));
   ExpectLr(*schedule, {{-1, 1}, {0, 1}, {1, 2}, {2, 2}, {3, 3}, {4, 2}, {7, 2}, {8, 1}, {11, 1}});
-  const auto uneven = LrSchedule::Create(
-      "OneCycle", With(With(Cycle(), "cycle_first_stair_count", 2), "cycle_second_stair_count", 8));
+  const auto uneven =
+      LrSchedule::Create("OneCycle", With(With(Cycle(), "cycle_first_stair_count", 2), "cycle_second_stair_count", 8));
   ExpectLr(*uneven, {{0, 1}, {1, 2}, {4, 2.75}, {5, 2.5}});
 }
 
@@ -163,7 +185,8 @@ TEST(LrSchedule, TellsWhatIsLegalAndPerhapsNotMeant) {
             "decay\n");
   EXPECT_NE(notices("WarmupCosineLR", {{"total_num_steps", 10}}).find("total_num_steps 10"), std::string::npos);
   const Params given = {{"warmup_max_lr", 3e-5}, {"warmup_min_lr", 1e-6}};
-  EXPECT_EQ(notices("WarmupLR", given, {.lr = 2e-5}), "WarmupLR: warmup_max_lr 3e-05 wins over the optimizer's lr 2e-05\n");
+  EXPECT_EQ(notices("WarmupLR", given, {.lr = 2e-5}),
+            "WarmupLR: warmup_max_lr 3e-05 wins over the optimizer's lr 2e-05\n");
   EXPECT_EQ(LrSchedule::Create("WarmupLR", given, {.lr = 2e-5})->AtIndex(5000).lr, 3e-5);
   EXPECT_EQ(notices("WarmupLR", given, {.lr = 3e-5}), "");
 }
@@ -191,12 +214,16 @@ TEST(LrSchedule, RefusesIllegalParametersInOneLine) {
                LrSchedule::Create("WarmupDecayLR", {{"total_num_steps", 0}}));
   EXPECT_ERROR("warmup_num_steps is -1, expected an integer >= 0",
                LrSchedule::Create("WarmupLR", {{"warmup_num_steps", -1}}));
-  EXPECT_ERROR("warmup_num_steps is 1.5, expected an integer", LrSchedule::Create("WarmupLR", {{"warmup_num_steps", 1.5}}));
-  EXPECT_ERROR("warmup_num_steps is nan, expected an integer", LrSchedule::Create("WarmupLR", {{"warmup_num_steps", NAN}}));
+  EXPECT_ERROR("warmup_num_steps is 1.5, expected an integer",
+               LrSchedule::Create("WarmupLR", {{"warmup_num_steps", 1.5}}));
+  EXPECT_ERROR("warmup_num_steps is nan, expected an integer",
+               LrSchedule::Create("WarmupLR", {{"warmup_num_steps", NAN}}));
   EXPECT_ERROR("warmup_max_lr is nan", LrSchedule::Create("WarmupLR", {{"warmup_max_lr", NAN}}));
   EXPECT_ERROR("warmup_min_lr is -1", LrSchedule::Create("WarmupLR", {{"warmup_min_lr", -1}}));
-  EXPECT_ERROR("warmup_type is \"exp\", expected log or linear", LrSchedule::Create("WarmupLR", {{"warmup_type", "exp"}}));
-  EXPECT_ERROR("WarmupLR: unknown parameter warmup_steps (5); known: ", LrSchedule::Create("WarmupLR", {{"warmup_steps", 5}}));
+  EXPECT_ERROR("warmup_type is \"exp\", expected log or linear",
+               LrSchedule::Create("WarmupLR", {{"warmup_type", "exp"}}));
+  EXPECT_ERROR("WarmupLR: unknown parameter warmup_steps (5); known: ",
+               LrSchedule::Create("WarmupLR", {{"warmup_steps", 5}}));
   EXPECT_ERROR("last_batch_iteration is 7, expected -1", LrSchedule::Create("WarmupLR", {{"last_batch_iteration", 7}}));
   EXPECT_ERROR("lr_range_test_step_size is 0", LrSchedule::Create("LRRangeTest", {{"lr_range_test_step_size", 0}}));
   EXPECT_ERROR("cycle_first_step_size is 0", LrSchedule::Create("OneCycle", With(Cycle(), "cycle_first_step_size", 0)));

@@ -11,6 +11,7 @@ struct TraceCase {
   std::string name, type;
   Params params;
 };
+void PrintTo(const TraceCase& trace, std::ostream* out) { *out << trace.name; }
 
 class GoldenTrace : public ::testing::TestWithParam<TraceCase> {};
 
@@ -58,7 +59,8 @@ INSTANTIATE_TEST_SUITE_P(
         TraceCase{"lion_zero", "LION", {{"lr", 0.001}, {"betas", {0.9, 0.99}}, {"weight_decay", 0.1}}}),
     [](const auto& info) { return info.param.name; });
 
-double OneStep(const Optimizer& optimizer, double weight, double gradient, bool decay = true, DType dtype = DType::kF64) {
+double OneStep(const Optimizer& optimizer, double weight, double gradient, bool decay = true,
+               DType dtype = DType::kF64) {
   Range range(optimizer, TensorOf({weight}, dtype), TensorOf({gradient}, dtype));
   range.decay = decay;
   StepScalars scalars(optimizer.start_values());
@@ -153,7 +155,8 @@ TEST(Optimizer, DefaultsAndStateNamesAreDeepSpeeds) {
   const auto lion = Optimizer::Create("Lion");
   EXPECT_EQ(lion->state_count(), 1);
   EXPECT_EQ(lion->start_values().beta2, 0.999);
-  EXPECT_NO_THROW(Optimizer::Create("Adam", {{"torch_adam", true}, {"amsgrad", false}, {"fp32_optimizer_states", true}}));
+  EXPECT_NO_THROW(
+      Optimizer::Create("Adam", {{"torch_adam", true}, {"amsgrad", false}, {"fp32_optimizer_states", true}}));
 }
 
 TEST(Optimizer, RefusesWhatItCannotDoInOneLine) {
@@ -204,9 +207,8 @@ TEST(Optimizer, RefusesSpansThatBreakTheContract) {
   EXPECT_ERROR("master and gradient share memory", broken([](FlatSpan& s) { s.gradient = s.master; }));
   const Tensor square = Zeros({2, 4}, DType::kF32), loose = Zeros({8, 2}, DType::kF32);
   EXPECT_ERROR("must have rank 1", broken([&](FlatSpan& s) { s.master = square.Write(); }));
-  EXPECT_ERROR("must be contiguous", broken([&](FlatSpan& s) {
-                 s.gradient = loose.WithLayout(loose.layout().Select(1, 0)).Read();
-               }));
+  EXPECT_ERROR("must be contiguous",
+               broken([&](FlatSpan& s) { s.gradient = loose.WithLayout(loose.layout().Select(1, 0)).Read(); }));
   const auto sgd = Optimizer::Create("SGD");
   EXPECT_ERROR("SGD: the span has a state too many, expected 0", sgd->Update(good.Span(), scalars));
 }
@@ -221,7 +223,8 @@ TEST(Optimizer, MetaSpansAreCheckedAndCostNothing) {
   norm.Add(g.Read());
   BeginStep(scalars, {.sum_squares = norm.sum_squares(), .max_norm = 1});
   optimizer->Update({.master = p.Write(), .gradient = g.Read(), .states = {m.Write(), v.Write()}}, scalars);
-  EXPECT_ERROR("gradient", optimizer->Update({.master = p.Write(), .gradient = {}, .states = {m.Write(), v.Write()}}, scalars));
+  EXPECT_ERROR("gradient",
+               optimizer->Update({.master = p.Write(), .gradient = {}, .states = {m.Write(), v.Write()}}, scalars));
 }
 
 }  // namespace

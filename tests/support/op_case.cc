@@ -340,7 +340,7 @@ TEST_P(OpCaseTest, ParametersGoByReferenceIntoTheirTargets) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       parameters.push_back(nullptr);
       if (op_case.inputs[i].differentiable) {
-        parameters[i] = std::make_unique<TestParameter>("p" + std::to_string(i), tensors[i], grad_dtype);
+        parameters[i] = std::make_unique<TestParameter>(Str("p", i), tensors[i], grad_dtype);
         inputs.emplace_back(ParamRef(parameters[i].get()));
       } else {
         inputs.emplace_back(tensors[i]);

@@ -56,6 +56,8 @@ struct OpCase {
   bool parameters = true;  // inputs may be parameters
 };
 
+inline void PrintTo(const OpCase& op_case, std::ostream* out) { *out << op_case.name; }
+
 class OpCaseTest : public ::testing::TestWithParam<OpCase> {};
 class FusedOpCaseTest : public ::testing::TestWithParam<OpCase> {};  // the cases that have a composition
 std::string OpCaseName(const ::testing::TestParamInfo<OpCase>& info);
