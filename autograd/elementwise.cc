@@ -79,9 +79,12 @@ class BinaryNode final : public Node {
     if (passes && shape == dy.shape()) return ctx.AddGrad(input, dy);
 
     const GradTarget target = ctx.Target(input, shape, dy.dtype());
-    const Tensor workspace =
-        EmptyOn(dy.device(), {ops::BinaryWorkspaceNumel(dy.shape(), shape)}, DType::kF64, MemoryTag::kWorkspace);
-    ops::BinaryBackwardArgs args{.op = op_, .dy = dy.Read(), .workspace = workspace.Write()};
+    ops::BinaryBackwardArgs args{.op = op_, .dy = dy.Read()};
+    Tensor workspace;
+    if (const int64_t numel = ops::BinaryWorkspaceNumel(dy.shape(), shape)) {
+      workspace = EmptyOn(dy.device(), {numel}, DType::kF64, MemoryTag::kWorkspace);
+      args.workspace = workspace.Write();
+    }
     if (a.defined()) args.a = a.Read();
     if (b.defined()) args.b = b.Read();
     if (side == BinarySide::kA) {

@@ -6,7 +6,7 @@
 #include "tensor/ops/cross_entropy.h"
 #include "tensor/ops/fill.h"
 #include "tensor/ops/gemm.h"
-#include "tensor/ops/scaled_copy.h"
+#include "tensor/ops/scale.h"
 
 namespace tessera {
 namespace {
@@ -87,7 +87,7 @@ class LinearCrossEntropyNode final : public Node {
     if (ctx.Needs(kWeight)) CommitWeight(ctx, incoming);
     if (ctx.Needs(kX)) {
       const Tensor& dx = gradients_.dx;
-      ops::ScaledCopy({.x = dx.Read(), .factor = incoming.Read(), .out = dx.Write()});
+      ops::Scale({.x = dx.Read(), .out = dx.Write(), .factor_tensor = incoming.Read()});
       ctx.AddGrad(kX, dx);
     }
   }
@@ -100,11 +100,13 @@ class LinearCrossEntropyNode final : public Node {
     const Tensor used = Rows(target.buffer, 0, classes),
                  padding = Rows(target.buffer, classes, weight_shape_[0] - classes);
     if (dweight.defined()) {
-      ops::ScaledCopy(
-          {.x = dweight.Read(), .factor = incoming.Read(), .out = used.Write(), .accumulate = target.accumulate});
+      ops::Scale({.x = dweight.Read(),
+                  .out = used.Write(),
+                  .factor_tensor = incoming.Read(),
+                  .accumulate = target.accumulate});
     } else {
       const Tensor x = AsMatrix(gradients_.x.Get(name())), scaled = EmptyLike(x, MemoryTag::kWorkspace);
-      ops::ScaledCopy({.x = x.Read(), .factor = incoming.Read(), .out = scaled.Write()});
+      ops::Scale({.x = x.Read(), .out = scaled.Write(), .factor_tensor = incoming.Read()});
       ops::Gemm(
           {.a = Transposed(dlogits).Read(), .b = scaled.Read(), .c = used.Write(), .accumulate = target.accumulate});
     }

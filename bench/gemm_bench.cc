@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products at the shapes of a GPT-2 124M training step with 256 tokens: this library's beside plain Eigen, OpenBLAS
-// and oneDNN (each where the build found it), on the same number of threads (TESSERA_NUM_THREADS, or all).
+// Matrix products at the shapes of a GPT-2 124M training step with 256 tokens: this library's beside plain Eigen,
+// OpenBLAS and oneDNN (each where the build found it), on the same number of threads (TESSERA_NUM_THREADS, or all).
 //
 //   bench/gemm_bench --benchmark_filter=768x3072
 //
-// forward: y = x W^T; dx = dy W; dw = dy^T x, for a layer of K inputs and N outputs. On a shared machine the mean says more
-// about the neighbours than about the code, so the table at the end holds each one's best run; its last column is our share
-// of the multiply-add peak measured in the same process.
-#include <benchmark/benchmark.h>
-#include <unistd.h>
-
+// forward: y = x W^T; dx = dy W; dw = dy^T x, for a layer of K inputs and N outputs. On a shared machine the mean says
+// more about the neighbours than about the code, so the table at the end holds each one's best run; its last column is
+// our share of the multiply-add peak measured in the same process.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -18,6 +15,9 @@
 #include <map>
 #include <string>
 #include <vector>
+
+#include <benchmark/benchmark.h>
+#include <unistd.h>
 
 #ifdef TESSERA_BENCH_OPENBLAS
 #include <cblas.h>
@@ -41,8 +41,8 @@ namespace {
 struct Shape3 {
   int64_t m, k, n;
 };
-constexpr Shape3 kShapes[] = {{256, 768, 2304}, {256, 768, 768},   {256, 768, 3072}, {256, 3072, 768},
-                              {256, 768, 50257}, {512, 512, 512},  {2048, 2048, 2048}};
+constexpr Shape3 kShapes[] = {{256, 768, 2304},  {256, 768, 768}, {256, 768, 3072},  {256, 3072, 768},
+                              {256, 768, 50257}, {512, 512, 512}, {2048, 2048, 2048}};
 constexpr const char* kForms[] = {"forward", "dx", "dw"};
 
 Tensor Filled(int64_t rows, int64_t cols) {
@@ -69,10 +69,11 @@ void TesseraProduct(const Product& product, int) {
 #ifdef TESSERA_BENCH_OPENBLAS
 void OpenBlasProduct(const Product& product, int threads) {
   openblas_set_num_threads(threads);
-  cblas_sgemm(CblasRowMajor, product.transpose_a ? CblasTrans : CblasNoTrans, product.transpose_b ? CblasTrans : CblasNoTrans,
-              static_cast<int>(product.m), static_cast<int>(product.n), static_cast<int>(product.k), 1.0f, product.a,
-              static_cast<int>(product.transpose_a ? product.m : product.k), product.b,
-              static_cast<int>(product.transpose_b ? product.k : product.n), 0.0f, product.c, static_cast<int>(product.n));
+  cblas_sgemm(
+      CblasRowMajor, product.transpose_a ? CblasTrans : CblasNoTrans, product.transpose_b ? CblasTrans : CblasNoTrans,
+      static_cast<int>(product.m), static_cast<int>(product.n), static_cast<int>(product.k), 1.0f, product.a,
+      static_cast<int>(product.transpose_a ? product.m : product.k), product.b,
+      static_cast<int>(product.transpose_b ? product.k : product.n), 0.0f, product.c, static_cast<int>(product.n));
 }
 #endif
 
@@ -84,8 +85,8 @@ void OneDnnProduct(const Product& product, int threads) {
   (void)threads;
 #endif
   dnnl_sgemm(product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N', product.m, product.n, product.k, 1.0f,
-             product.a, product.transpose_a ? product.m : product.k, product.b, product.transpose_b ? product.k : product.n,
-             0.0f, product.c, product.n);
+             product.a, product.transpose_a ? product.m : product.k, product.b,
+             product.transpose_b ? product.k : product.n, 0.0f, product.c, product.n);
 }
 #endif
 
@@ -94,13 +95,14 @@ struct Library {
   const char* name;
   Run run;
 };
-constexpr Library kLibraries[] = {{"tessera", TesseraProduct},
-                                  {"eigen", EigenProduct},
+constexpr Library kLibraries[] = {
+    {"tessera", TesseraProduct},
+    {"eigen", EigenProduct},
 #ifdef TESSERA_BENCH_OPENBLAS
-                                  {"openblas", OpenBlasProduct},
+    {"openblas", OpenBlasProduct},
 #endif
 #ifdef TESSERA_BENCH_ONEDNN
-                                  {"onednn", OneDnnProduct},
+    {"onednn", OneDnnProduct},
 #endif
 };
 
@@ -115,7 +117,8 @@ Product Prepare(const std::string& form, const Shape3& shape, std::vector<Tensor
   return {shape.n, shape.k, shape.m, true, false, py, px, pw};
 }
 
-void RunCase(benchmark::State& state, const Library& library, const std::string& form, const Shape3& shape, double* best) {
+void RunCase(benchmark::State& state, const Library& library, const std::string& form, const Shape3& shape,
+             double* best) {
   std::vector<Tensor> tensors;
   const Product product = Prepare(form, shape, &tensors);
   const double flop = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.k) * static_cast<double>(shape.n);
@@ -172,9 +175,11 @@ int main(int argc, char** argv) {
       const std::string name = tessera::Str(form, "/", shape.m, "x", shape.k, "x", shape.n);
       for (const Library& library : kLibraries) {
         double* best = &rates[name][library.name];
-        benchmark::RegisterBenchmark(tessera::Str(name, "/", library.name).c_str(), [=](benchmark::State& state) {
-          RunCase(state, library, form, shape, best);
-        })->UseManualTime()->Unit(benchmark::kMillisecond)->MinTime(0.2);
+        benchmark::RegisterBenchmark(tessera::Str(name, "/", library.name).c_str(),
+                                     [=](benchmark::State& state) { RunCase(state, library, form, shape, best); })
+            ->UseManualTime()
+            ->Unit(benchmark::kMillisecond)
+            ->MinTime(0.2);
       }
     }
   }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of gemm_bench that is compiled with -march=native: plain Eigen, and the machine's peak.
-#include <Eigen/Core>
 #include <algorithm>
 #include <chrono>
 #include <thread>
 #include <vector>
+
+#include <Eigen/Core>
 
 #ifdef _OPENMP
 #include <omp.h>

@@ -109,7 +109,9 @@ const double kHeadGflop = 6e-9 * static_cast<double>(kTokens * kFeatures * kClas
 // The three products alone, the floor of everything below.
 void HeadProducts(benchmark::State& state) {
   const Tensor x = Random({kTokens, kFeatures}), weight = Random({kClasses, kFeatures});
-  const Tensor logits = Empty({kTokens, kClasses}, DType::kF32), dx = EmptyLike(x), dweight = EmptyLike(weight);
+  // Filled, so that no fresh page is counted.
+  const Tensor logits = Full({kTokens, kClasses}, DType::kF32, 0), dweight = Full(weight.shape(), DType::kF32, 0);
+  const Tensor dx = EmptyLike(x);
   const auto transposed = [](const Tensor& a) { return a.WithLayout(a.layout().Transpose(0, 1)); };
   for (auto _ : state) {
     ops::Gemm({.a = x.Read(), .b = transposed(weight).Read(), .c = logits.Write(), .bias = {}, .pre_activation = {}});

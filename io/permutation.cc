@@ -4,6 +4,11 @@
 #include "tensor/error.h"
 
 namespace tessera::io {
+namespace {
+
+constexpr uint64_t kRounds = 6;
+
+}  // namespace
 
 Permutation::Permutation(int64_t size, RngKey key) : size_(size), key_(key.bits()) {
   if (size < 0) throw Error(Str("permutation: size is ", size, ", expected 0 or more"));
@@ -24,7 +29,6 @@ int64_t Permutation::operator[](int64_t position) const {
 
 // A bijection of 2 * half_bits_ bits, whatever the round function is: each round can be undone.
 uint64_t Permutation::Scramble(uint64_t value) const {
-  constexpr int kRounds = 6;
   const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
   uint64_t left = value >> half_bits_, right = value & mask;
   for (uint64_t round = 0; round < kRounds; ++round) {

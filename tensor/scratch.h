@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-enum class ScratchSlot : uint8_t { kGemmShared, kGemmA, kGemmB, kGemmTile, kAttention };
+enum class ScratchSlot : uint8_t { kGemmA, kGemmB, kGemmTile, kAttention };
 inline constexpr int kScratchSlotCount = 5;
 
 // Aligned to 64 bytes, contents undefined; valid until this thread asks for the same slot again.

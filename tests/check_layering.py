@@ -26,7 +26,7 @@ EDGES = {
 }
 # Outside headers -> the files of the library that may include them.
 PLACES = [
-    (r"(unsupported/)?Eigen/", r"tensor/ops/gemm_cpu\w*\.(cc|h|inc)"),
+    (r"(unsupported/)?Eigen/", r"tensor/ops/gemm_(cpu|tile)\w*\.(cc|h|inc)"),
     (r"cuda|cublas|cudnn|cub/|thrust/|nvtx3/|cooperative_groups|curand|nv/target|mma\.h", r".*\.(cu|cuh|cc)"),
     (r"nccl", r"comm/nccl\w*\.cc"),
     (r"mpi\.h|mpi-ext\.h", r"comm/mpi\w*\.cc"),

@@ -34,4 +34,7 @@ std::string Table(std::string_view title, std::span<const Row> rows, int columns
 // Bytes that a model made up, safe to print: control characters and broken UTF-8 become '?', a document's end a line.
 std::string Printable(std::span<const int64_t> bytes);
 
+// As one word of a POSIX shell.
+std::string ShellQuoted(std::string_view text);
+
 }  // namespace tessera::examples

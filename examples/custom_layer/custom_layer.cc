@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 3000;
   std::vector<float> xs, ys;
   for (int i = 0; i < 256; ++i) {
-    xs.push_back(-8 + i / 16.0f);
+    xs.push_back(static_cast<float>(i - 128) / 16);
     ys.push_back(Wave(xs.back()));
   }
   const Tensor x = Tensor::From(xs, {256, 1}), y = Tensor::From(ys, {256, 1});

@@ -32,6 +32,17 @@ using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// The start of a text from one blank to another, or as it is when it has no blanks.
+std::vector<int64_t> FirstWords(const io::TokenDataset& text) {
+  std::vector<int32_t> sample(static_cast<size_t>(text.sequence_tokens()) + 1);
+  text.CopySample(0, sample);
+  const auto is_blank = [](int32_t token) { return token == ' ' || token == '\n'; };
+  auto begin = std::find_if(sample.begin(), sample.end(), is_blank);
+  auto end = std::find_if(sample.rbegin(), sample.rend(), is_blank).base();
+  if (end - begin < 8) return {sample.begin(), sample.end()};
+  return {begin + 1, end};
+}
+
 class Trainer {
  public:
   Trainer(const GptOptions& options, io::TextDatasets text);
@@ -203,12 +214,7 @@ void Trainer::ShowSample() {
   if (options_.sample_tokens == 0) return;
   std::vector<int64_t> prompt;
   for (char c : options_.prompt) prompt.push_back(static_cast<unsigned char>(c));
-  if (prompt.empty()) {
-    std::vector<int32_t> sample(static_cast<size_t>(options_.seq_len) + 1);
-    text_.validation.CopySample(0, sample);
-    sample.resize(std::min<size_t>(sample.size(), 32));
-    prompt.assign(sample.begin(), sample.end());
-  }
+  if (prompt.empty()) prompt = FirstWords(text_.validation);
   model_.SetTraining(false);
   const auto logits = [&](const Tensor& ids) { return model_(ids); };
   const std::vector<int64_t> tokens = nn::Generate(logits, prompt,
@@ -286,8 +292,9 @@ void Trainer::ShowSummary() const {
       {"speed", speed},
       {"validation", Str(Fixed(validation_loss_, 3), " nats/byte, perplexity ", Fixed(std::exp(validation_loss_), 2),
                          "; best ", Fixed(best_loss_, 3), " at step ", WithCommas(best_step_))},
-      {"memory", Str("peak ", Bytes(memory.peak_bytes), "; each at its own: ", peaks)},
-      {"next", Str("gpt --preset ", options_.preset, " --data ", options_.data, " ", longer)},
+      {"memory", Str("peak ", Bytes(memory.peak_bytes), " in all; by kind: ", peaks)},
+      {"next",
+       Str(options_.program, " --preset ", options_.preset, " --data ", ShellQuoted(options_.data), " ", longer)},
   };
   std::puts("");
   std::fputs(Table("Done", rows, terminal_.text_columns()).c_str(), stdout);

@@ -12,7 +12,7 @@
 template <class T>
 using OptionalFlag = std::optional<T>;  // unset: the preset's value
 
-ABSL_FLAG(std::string, preset, "tiny", "tiny (1 M parameters, learns in two minutes) or gpt2-124m");
+ABSL_FLAG(std::string, preset, "tiny", "tiny (0.8 M parameters, learns in two minutes) or gpt2-124m");
 ABSL_FLAG(OptionalFlag<int64_t>, n_layer, std::nullopt, "blocks; default: the preset's");
 ABSL_FLAG(OptionalFlag<int64_t>, n_embd, std::nullopt, "width; default: the preset's");
 ABSL_FLAG(OptionalFlag<int64_t>, n_head, std::nullopt, "attention heads, a divisor of n_embd; default: the preset's");
@@ -32,7 +32,7 @@ ABSL_FLAG(OptionalFlag<int64_t>, max_steps, std::nullopt, "end after this many u
 ABSL_FLAG(uint64_t, seed, 0, "of weights, order, dropout and sample; a run of --max_steps repeats to the bit");
 
 ABSL_FLAG(OptionalFlag<double>, lr, std::nullopt,
-          "highest learning rate, which falls to a tenth; default: the preset's (tiny 4e-3, gpt2-124m 6e-4)");
+          "highest learning rate, which falls to a tenth; default: the preset's (tiny 3.5e-3, gpt2-124m 6e-4)");
 ABSL_FLAG(int64_t, warmup_steps, 0, "updates in which the rate rises; 0: the first 5 % of the run");
 ABSL_FLAG(double, weight_decay, 0.1, "AdamW's, of matrices only");
 ABSL_FLAG(double, adam_beta1, 0.9, "AdamW's first moment");
@@ -57,7 +57,7 @@ constexpr const char* kUsage =
     "For example: gpt --data book.txt --max_minutes 10";
 
 const std::vector<FlagGroup>& Groups() {
-  static const std::vector<FlagGroup> groups = {
+  static const std::vector<FlagGroup> kGroups = {
       {"Model", {"preset", "n_layer", "n_embd", "n_head", "dtype", "dropout", "recompute"}},
       {"Data", {"data", "seq_len", "batch_size", "accumulation_steps"}},
       {"Run", {"max_minutes", "max_steps", "seed"}},
@@ -65,7 +65,7 @@ const std::vector<FlagGroup>& Groups() {
       {"Validation", {"eval_every", "validation_fraction", "validation_tokens"}},
       {"Sample", {"sample_tokens", "prompt", "temperature", "top_k", "top_p"}},
   };
-  return groups;
+  return kGroups;
 }
 
 template <class T>
@@ -92,7 +92,7 @@ void ApplyPreset(GptOptions* options) {
   if (options->preset == "tiny") {
     options->model = nn::GptConfig::Tiny();
     options->batch_size = 16;
-    options->schedule.peak_lr = 4e-3;
+    options->schedule.peak_lr = 3.5e-3;
   } else if (options->preset == "gpt2-124m") {
     options->model = nn::GptConfig::Gpt2_124M();
     options->batch_size = 4;
@@ -135,6 +135,7 @@ void Check(const GptOptions& options) {
 GptOptions OptionsFromFlags(int argc, char** argv) {
   ParseFlags(argc, argv, kUsage, Groups());
   GptOptions options;
+  options.program = argv[0];
   ApplyPreset(&options);
   options.data = Value(FLAGS_data);
   options.dtype = DTypeFromFlag();

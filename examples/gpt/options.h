@@ -13,6 +13,7 @@
 namespace tessera::examples {
 
 struct GptOptions {
+  std::string program;  // as it was called
   std::string preset, data;
   nn::GptConfig model;
   DType dtype = DType::kF32;

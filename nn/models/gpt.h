@@ -27,7 +27,7 @@ struct GptConfig {  // names as in HuggingFace's config.json
   double initializer_range = 0.02;  // residual projections: divided by sqrt(2 * n_layer)
   bool recompute = false;          // checkpoint each block: activations of one block instead of all
 
-  static GptConfig Tiny();  // byte-level, 1.2 M parameters: the one that trains in two minutes on two cores
+  static GptConfig Tiny();  // byte-level, 0.8 M parameters: the one that trains in two minutes on two cores
   static GptConfig Gpt2_124M() { return {}; }
   void Validate() const;  // throws with the field, the value and what is legal
 };

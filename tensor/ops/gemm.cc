@@ -47,8 +47,8 @@ void CheckEpilogue(const GemmArgs& args) {
   }
 }
 
-// Joins the leading dims of a and c with M where b is one matrix and the strides allow it: (B, T, C) x (C, N) is then one
-// product instead of B small ones.
+// Joins the leading dims of a and c with M where b is one matrix and the strides allow it: (B, T, C) x (C, N) is then
+// one product instead of B small ones.
 GemmArgs FoldBatch(const GemmArgs& args) {
   if (args.b.rank() > 2 || args.c.rank() == 2 || args.a.rank() != args.c.rank() || args.pre_activation.present()) {
     return args;

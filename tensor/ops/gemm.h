@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product that everything uses: C = alpha * A B, or C += alpha * A B with `accumulate`; then an optional epilogue.
+// The matrix product that everything uses: C = alpha * A B, or C += alpha * A B with `accumulate`; then an optional
+// epilogue.
 //
-// a (..., M, K), b (..., K, N), c (..., M, N): any strides, so a transpose, a slice or an expanded (stride 0) tensor is a
-// view of the same call. The leading dims of a and b broadcast by NumPy's rule, and c has exactly the broadcast shape. c
-// names no element twice and shares no memory with a or b. Any floating dtypes: sums run in f32 over the whole of K, in
-// f64 if a or b is f64, and are rounded to c's dtype once. Empty M, N and K are legal (K = 0: an empty sum).
+// a (..., M, K), b (..., K, N), c (..., M, N): any strides, so a transpose, a slice or an expanded (stride 0) tensor is
+// a view of the same call. The leading dims of a and b broadcast by NumPy's rule, and c has exactly the broadcast
+// shape. c names no element twice and shares no memory with a or b. Any floating dtypes: sums run in f32 over the whole
+// of K, in f64 if any of the three is f64, and are rounded to c's dtype once. Empty M, N and K are legal (K = 0: an
+// empty sum).
 //
-// Epilogue, while the block is in cache:  s = alpha * A B (+ C) + bias[n],  pre_activation = s,  c = gelu ? GELU(s) : s,
-// with the tanh form of GELU, from the unrounded s. bias (N) has any stride; pre_activation has c's shape and no overlap.
+// Epilogue, while the block is in cache:  s = alpha * A B (+ C) + bias[n],  pre_activation = s,  c = gelu ? GELU(s) :
+// s, with the tanh form of GELU, from the unrounded s. bias (N) has any stride; pre_activation has c's shape and no
+// overlap.
 //
-// Determinism: each element of C is the same chain of operations whatever its place: K is cut into pieces of at most 256
-// by its length alone, a piece is summed in ascending k, and the pieces are added in order. So the bits depend neither on
-// the number of threads nor on M and N (on the baseline, where Eigen multiplies, they may depend on M and N). Another
-// instruction set may round differently.
+// Determinism: C is made tile by tile and K is cut into pieces of at most 256, both by the shape alone. A piece is
+// summed in ascending k, and the pieces are added in order. So the bits do not depend on the number of threads; with
+// AVX2 or AVX-512 each element is the same chain of operations in any tile, and its bits do not depend on M and N
+// either. Another instruction set may round differently.
 //
-// Fast cases: c with a dense row or column and of the accumulation type; everything else of a, b and c is converted while
-// tiles are packed. Packing buffers belong to threads (tensor/scratch.h): at most 8 MiB on the calling thread, whatever
-// the shape, and 2 MiB on each thread that works.
+// Fast cases: c of the accumulation type with dense rows or columns. Everything else of a, b and c is converted while
+// tiles are packed. Packing buffers belong to the threads that work (tensor/scratch.h): at most 2 MiB each.
 #pragma once
 
 #include "tensor/cpu_isa.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One matrix product on the calling thread, for other kernel files of the same instruction set: attention calls it inside
-// its own parallel loops. Only `*_cpu.cc` files include this.
+// One matrix product on the calling thread, for other kernel files of the same instruction set: attention calls it
+// inside its own parallel loops. Only `*_cpu.cc` files include this.
 //
 //   GemmSerial({.m = t, .n = t, .k = d, .a = Operand(q, d, 1), .b = Operand(key, 1, d), .c = Target(scores, t, 1)});
 //

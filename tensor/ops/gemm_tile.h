@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The innermost product of gemm_cpu.cc: a packed panel of A times a packed panel of B, added to a tile of C.
 //
-// With AVX2 and AVX-512 the tile of C stays in registers for the whole of a K piece: 6 x 2 or 14 x 2 vectors, which with
-// two vectors of B and the broadcast element of A fill the register file. Plain C++ over GCC's vector types compiles to
-// one fused multiply-add per cycle and port. Everywhere else the panels are larger and Eigen multiplies them.
+// With AVX2 and AVX-512 the tile of C stays in registers for the whole of a K piece: 6 x 2 or 14 x 2 vectors, which
+// with two vectors of B and the broadcast element of A fill the register file. Plain C++ over GCC's vector types
+// compiles to one fused multiply-add per cycle and port. Everywhere else the panels are larger and Eigen multiplies
+// them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@
 #include "tensor/half.h"
 
 #if !defined(__AVX2__)
-// Each instruction set has an Eigen of its own: its templates are weak symbols, and the linker would keep one copy of all.
+// Each instruction set has an Eigen of its own: its templates are weak symbols, and the linker would keep one copy of
+// all.
 #define TESSERA_JOIN_(a, b) a##b
 #define TESSERA_JOIN(a, b) TESSERA_JOIN_(a, b)
 #define Eigen TESSERA_JOIN(Eigen_, TESSERA_ISA)
@@ -28,8 +30,8 @@ struct LinesAhead {
   int64_t step_bytes = 0, count = 0;
 };
 
-// c (h x w) = alpha * a b, or += it. a: the k-th column (h elements) at a + k * h; b: the k-th row at b + k * ldb, readable
-// over the full width of a tile; with `packed` (w is full then) the rows are also stored there, densely.
+// c (h x w) = alpha * a b, or += it. a: the k-th column (h elements) at a + k * h; b: the k-th row at b + k * ldb,
+// readable over the full width of a tile; with `packed` (w is full then) the rows are also stored there, densely.
 template <class T>
 struct TileProduct {
   int64_t k_count;
@@ -64,8 +66,9 @@ struct Tile {
   typedef T Vector __attribute__((vector_size(kVectorBytes), aligned(sizeof(T)), may_alias));
 };
 
-// c (H x V vectors) = alpha * a b, or += with `accumulate`. With kPack the rows of b are also stored in `packed`, for the
-// tiles below that need them again: the stores fit between the multiply-adds, where a copy on its own would wait for memory.
+// c (H x V vectors) = alpha * a b, or += with `accumulate`. With kPack the rows of b are also stored in `packed`, for
+// the tiles below that need them again: the stores fit between the multiply-adds, where a copy on its own would wait
+// for memory.
 template <class T, int H, int V, bool kPack>
 __attribute__((noinline)) void MultiplyTile(const TileProduct<T>& tile) {
   using Vector = typename Tile<T>::Vector;
@@ -160,7 +163,8 @@ void MultiplyPanels(int h, int w, const TileProduct<T>& tile) {
   using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using ColMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
   const Eigen::Map<const ColMajor> left(tile.a, h, tile.k_count);
-  const Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>> right(tile.b, tile.k_count, w, Eigen::OuterStride<>(tile.ldb));
+  const Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>> right(tile.b, tile.k_count, w,
+                                                                  Eigen::OuterStride<>(tile.ldb));
   Eigen::Map<RowMajor, 0, Eigen::OuterStride<>> out(tile.c, h, w, Eigen::OuterStride<>(tile.ldc));
   if (tile.accumulate) {
     out.noalias() += tile.alpha * left * right;

@@ -102,7 +102,9 @@ void LinearBackward(const LinearBackwardArgs& args) {
     CheckSameRows({"dy", args.dy}, {"x", args.x});
     CheckSameDType(kOp, {{"dy", args.dy}, {"x", args.x}});
     CheckShape(kOp, {"dweight", args.dweight}, {out, args.x.shape().back()});
-    Gemm({.a = TransposedMatrix(dy), .b = AsRows({"x", args.x}), .c = args.dweight,
+    Gemm({.a = TransposedMatrix(dy),
+          .b = AsRows({"x", args.x}),
+          .c = args.dweight,
           .accumulate = args.accumulate_dweight});
   }
   if (args.dbias.present()) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/ops/linear.h"
-
 #include "tensor/ops/cpu_kernel.h"
+#include "tensor/ops/linear.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {
@@ -55,9 +54,8 @@ void SumColumns(const ColumnSumArgs& args) {
 
 void ColumnSum(const ColumnSumArgs& args) {
   DispatchFloating(args.dy.dtype, [&](auto tag) {
-    DispatchFloating(args.dbias.dtype, [&](auto grad) {
-      SumColumns<typename decltype(tag)::type, typename decltype(grad)::type>(args);
-    });
+    DispatchFloating(args.dbias.dtype,
+                     [&](auto grad) { SumColumns<typename decltype(tag)::type, typename decltype(grad)::type>(args); });
   });
 }
 

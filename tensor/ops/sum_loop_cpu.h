@@ -67,14 +67,27 @@ class SumLoop {
       start_[k] = operands[k]->layout.offset();
     }
     start_[kOut] = out.layout.offset();
+    // Whichever way the dims are ordered, the ones that lie closest in memory come last.
     const int extra = full.rank() - out.rank();
+    int order[kMaxRank];
+    int64_t reach[kMaxRank];
+    int dims = 0;
     for (int dim = 0; dim < full.rank(); ++dim) {
       if (full.size(dim) == 1) continue;
+      reach[dim] = 0;
+      for (int k = 0; k < N; ++k) reach[dim] += Distance(operands[k]->stride(dim));
+      int place = dims++;
+      for (; place > 0 && reach[order[place - 1]] < reach[dim]; --place) order[place] = order[place - 1];
+      order[place] = dim;
+    }
+    for (int place = 0; place < dims; ++place) {
+      const int dim = order[place];
       int64_t strides[kOperands + 1] = {};
       for (int k = 0; k < N; ++k) strides[k] = operands[k]->stride(dim);
       const bool kept = dim >= extra && out.size(dim - extra) != 1;
       if (kept) strides[kOut] = out.stride(dim - extra);
       (kept ? kept_ : summed_).Add(full.size(dim), strides);
+      (kept ? kept_reach_ : summed_reach_) = reach[dim];
     }
     const int64_t none[kOperands + 1] = {};
     if (kept_.rank == 0) kept_.Add(1, none);
@@ -84,9 +97,7 @@ class SumLoop {
   void Run(const Options& options, Terms terms) const {
     if (plan_.outputs == 0) return;
     const int64_t columns = kept_.size[kept_.rank - 1];
-    const bool by_columns =
-        columns >= 8 && (plan_.terms == 1 || Distance(kept_.stride[kept_.rank - 1][0]) <
-                                                 Distance(summed_.stride[summed_.rank - 1][0]));
+    const bool by_columns = columns >= 8 && (plan_.terms == 1 || kept_reach_ < summed_reach_);
     by_columns ? SumColumns(options, terms) : SumRows(options, terms);
     if (plan_.segments > 1) AddSegments(options);
   }
@@ -221,6 +232,7 @@ class SumLoop {
   const View& out_;
   int64_t start_[kOperands + 1] = {};
   LoopDims<kOperands + 1> kept_, summed_;
+  int64_t kept_reach_ = 0, summed_reach_ = 0;  // of the last dim of each kind
 };
 
 }  // namespace

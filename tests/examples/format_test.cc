@@ -101,5 +101,12 @@ TEST(Format, PrintableLetsNoControlThrough) {
   EXPECT_EQ(PrintableOf(std::string_view("a\0b", 3)), "a\nb");
 }
 
+TEST(Format, ShellQuotedIsOneWord) {
+  EXPECT_EQ(ShellQuoted("/data/book-1.txt"), "/data/book-1.txt");
+  EXPECT_EQ(ShellQuoted("my book.txt"), "'my book.txt'");
+  EXPECT_EQ(ShellQuoted("it's"), "'it'\\''s'");
+  EXPECT_EQ(ShellQuoted(""), "''");
+}
+
 }  // namespace
 }  // namespace tessera::examples

@@ -39,8 +39,8 @@ class GptTest(unittest.TestCase):
         return path
 
     def run_gpt(self, *arguments):
-        return subprocess.run([PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300,
-                              check=False)
+        return subprocess.run([PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=300, check=False)
 
     def train(self, *arguments):
         result = self.run_gpt("--data", self.data, *QUICK, *arguments)
@@ -55,20 +55,22 @@ class GptTest(unittest.TestCase):
 
     def test_trains_validates_samples_and_sums_up(self):
         output = self.train("--max_steps", "3")
-        for part in ["global 2 = micro 2 × accum 1 × ranks 1 (64 tokens/step)", "step 0 | validation loss 5.", "step 3/3 | ",
-                     "step 3 | validation loss", "Sample, after", "Done", "nats/byte", "next "]:
+        for part in ["global 2 = micro 2 × accum 1 × ranks 1 (64 tokens/step)", "step 0 | validation loss 5.",
+                     "step 3/3 | ", "step 3 | validation loss", "Sample, after", "Done", "nats/byte", "next "]:
             self.assertIn(part, output)
 
     def test_the_same_seed_gives_the_same_run_and_another_one_another(self):
         def losses(seed):
-            return re.findall(r"validation loss (\S+)|loss (\S+) \| gnorm (\S+)", self.train("--max_steps", "2", "--seed", seed))
+            output = self.train("--max_steps", "2", "--seed", seed)
+            return re.findall(r"validation loss (\S+)|loss (\S+) \| gnorm (\S+)", output)
         first = losses("1")
         self.assertEqual(losses("1"), first)
         self.assertNotEqual(losses("2"), first)
 
     def test_accumulated_micro_batches_give_the_step_of_one_large_batch(self):
         def last(*arguments):
-            return self.train("--max_steps", "2", "--eval_every", "1", *arguments).split("step 2 | validation loss ")[1][:5]
+            output = self.train("--max_steps", "2", "--eval_every", "1", *arguments)
+            return output.split("step 2 | validation loss ")[1][:5]
         self.assertEqual(last("--batch_size", "8"), last("--batch_size", "2", "--accumulation_steps", "4"))
 
     def test_time_ends_a_run(self):
@@ -90,9 +92,14 @@ class GptTest(unittest.TestCase):
             output = self.train("--max_steps", "2", *arguments)
             self.assertRegex(output, r"step 2 \| validation loss [0-9]\.")
 
+    def test_a_run_that_diverges_stops_and_names_a_parameter(self):
+        result = self.run_gpt("--data", self.data, *QUICK, "--max_steps", "100", "--lr", "1e30")
+        self.assertIn("| update skipped: the gradient of ", result.stdout)
+        self.assert_one_line_error(result, "is not finite, as in the 9 steps before; try a lower --lr")
+
     def test_ctrl_c_ends_with_a_summary(self):
-        process = subprocess.Popen([PROGRAM, "--data", self.data, *QUICK, "--max_minutes", "10"], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen([PROGRAM, "--data", self.data, *QUICK, "--max_minutes", "10"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for line in process.stdout:
             if line.startswith("step 1 "):
                 break

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix product against a plain triple loop in f64. TESSERA_ISA=base and =avx2 run the same tests on the other kernels.
+// The matrix product against a plain triple loop in f64. TESSERA_ISA=base and =avx2 run the same tests on the other
+// kernels.
 #include "tensor/ops/gemm.h"
-
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "tensor/context.h"
 #include "tensor/ops/copy.h"
@@ -101,7 +102,8 @@ void Check(const Case& test) {
     for (int64_t j = 0; j < test.n; ++j) {
       double sum = 0, magnitude = 0;
       for (int64_t k = 0; k < test.k; ++k) {
-        const double product = a_values[static_cast<size_t>(i * test.k + k)] * b_values[static_cast<size_t>(k * test.n + j)];
+        const double product =
+            a_values[static_cast<size_t>(i * test.k + k)] * b_values[static_cast<size_t>(k * test.n + j)];
         sum += product;
         magnitude += std::abs(product);
       }
@@ -110,8 +112,8 @@ void Check(const Case& test) {
       const double scale = std::abs(test.alpha) * magnitude + (test.accumulate ? std::abs(before[at]) : 0.0);
       const double tolerance = sum_epsilon * scale * (2 + 3 * std::sqrt(static_cast<double>(test.k))) +
                                HalfUlp(test.output, std::abs(expected)) * 1.01;
-      ASSERT_LE(std::abs(c_values[at] - expected), tolerance) << "at (" << i << ", " << j << "): " << c_values[at]
-                                                              << ", expected " << expected;
+      ASSERT_LE(std::abs(c_values[at] - expected), tolerance)
+          << "at (" << i << ", " << j << "): " << c_values[at] << ", expected " << expected;
       expected_whole[static_cast<size_t>(c.layout().offset() + i * c.layout().stride(0) + j * c.layout().stride(1))] =
           c_values[at];
     }
@@ -131,11 +133,19 @@ TEST(Gemm, MatchesTheTripleLoopAtAllSizes) {
 
 TEST(Gemm, MatchesTheTripleLoopWhereBlocksAndPiecesAreCut) {
   for (DType dtype : {DType::kF32, DType::kF64}) {
-    for (const auto& [m, n, k] : {std::array<int64_t, 3>{300, 70, 257}, {57, 300, 520}, {290, 1100, 40}, {1, 1000, 300},
-                                  {700, 1, 300}, {64, 64, 1000}, {281, 257, 256}, {600, 64, 33}, {100, 900, 530}}) {
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{300, 70, 257},
+                                  {57, 300, 520},
+                                  {290, 1100, 40},
+                                  {1, 1000, 300},
+                                  {700, 1, 300},
+                                  {64, 64, 1000},
+                                  {281, 257, 256},
+                                  {600, 64, 33},
+                                  {100, 900, 530}}) {
       for (Form b : {Form::kRows, Form::kColumns}) {
         Check({.m = m, .n = n, .k = k, .input = dtype, .output = dtype, .b = b});
-        Check({.m = m, .n = n, .k = k, .input = dtype, .output = dtype, .a = Form::kColumns, .b = b, .accumulate = true});
+        Check(
+            {.m = m, .n = n, .k = k, .input = dtype, .output = dtype, .a = Form::kColumns, .b = b, .accumulate = true});
       }
     }
   }
@@ -160,9 +170,21 @@ TEST(Gemm, LowPrecisionIsRoundedOnce) {
       for (Form b : {Form::kRows, Form::kColumns}) {
         for (DType output : {input, DType::kF32}) {
           for (bool accumulate : {false, true}) {
-            Check({.m = 17, .n = 35, .k = 1500, .input = input, .output = output, .a = a, .b = b,
+            Check({.m = 17,
+                   .n = 35,
+                   .k = 1500,
+                   .input = input,
+                   .output = output,
+                   .a = a,
+                   .b = b,
                    .accumulate = accumulate});
-            Check({.m = 150, .n = 140, .k = 300, .input = input, .output = output, .a = a, .b = b,
+            Check({.m = 150,
+                   .n = 140,
+                   .k = 300,
+                   .input = input,
+                   .output = output,
+                   .a = a,
+                   .b = b,
                    .accumulate = accumulate});
           }
         }
@@ -232,9 +254,10 @@ TEST(Gemm, LeadingDimensionsBroadcast) {
   struct Shapes {
     Shape a, b, c;
   };
-  for (const Shapes& shapes : {Shapes{{2, 3, 4, 5}, {2, 3, 5, 6}, {2, 3, 4, 6}}, Shapes{{3, 4, 5}, {5, 6}, {3, 4, 6}},
-                               Shapes{{4, 5}, {3, 5, 6}, {3, 4, 6}}, Shapes{{2, 1, 4, 5}, {3, 5, 6}, {2, 3, 4, 6}},
-                               Shapes{{2, 1, 4, 5}, {1, 3, 5, 6}, {2, 3, 4, 6}}, Shapes{{0, 4, 5}, {5, 6}, {0, 4, 6}}}) {
+  for (const Shapes& shapes :
+       {Shapes{{2, 3, 4, 5}, {2, 3, 5, 6}, {2, 3, 4, 6}}, Shapes{{3, 4, 5}, {5, 6}, {3, 4, 6}},
+        Shapes{{4, 5}, {3, 5, 6}, {3, 4, 6}}, Shapes{{2, 1, 4, 5}, {3, 5, 6}, {2, 3, 4, 6}},
+        Shapes{{2, 1, 4, 5}, {1, 3, 5, 6}, {2, 3, 4, 6}}, Shapes{{0, 4, 5}, {5, 6}, {0, 4, 6}}}) {
     for (DType dtype : {DType::kF32, DType::kBF16}) {
       const Tensor a = Flat(shapes.a.numel(), dtype, 1).WithLayout(Layout::Contiguous(shapes.a));
       const Tensor b = Flat(shapes.b.numel(), dtype, 2).WithLayout(Layout::Contiguous(shapes.b));
@@ -288,7 +311,11 @@ TEST(Gemm, EpilogueAddsTheBiasAndAppliesGelu) {
         const Tensor c = Matrix(form, 20, n, dtype, 3), pre = Matrix(form, 20, n, dtype, 3);
         const Tensor plain = Empty({20, n}, AccumulationType(dtype));
         ops::Gemm({.a = a.Read(), .b = b.Read(), .c = plain.Write()});
-        ops::Gemm({.a = a.Read(), .b = b.Read(), .c = c.Write(), .bias = bias.Read(), .pre_activation = pre.Write(),
+        ops::Gemm({.a = a.Read(),
+                   .b = b.Read(),
+                   .c = c.Write(),
+                   .bias = bias.Read(),
+                   .pre_activation = pre.Write(),
                    .gelu = true});
         for (int64_t i = 0; i < 20; ++i) {
           for (int64_t j = 0; j < n; ++j) {
@@ -337,7 +364,8 @@ TEST(Gemm, AnElementHasTheSameBitsInAnyProduct) {
   const Tensor a = Matrix(Form::kRows, m, k, DType::kF32, 1), b = Matrix(Form::kRows, k, n, DType::kF32, 2);
   const Tensor whole = Empty({m, n}, DType::kF32);
   ops::Gemm({.a = a.Read(), .b = b.Read(), .c = whole.Write()});
-  for (const auto& [row, rows, col, cols] : {std::array<int64_t, 4>{0, 1, 0, 1100}, {17, 100, 600, 333}, {350, 350, 7, 1}}) {
+  for (const auto& [row, rows, col, cols] :
+       {std::array<int64_t, 4>{0, 1, 0, 1100}, {17, 100, 600, 333}, {350, 350, 7, 1}}) {
     const Tensor part = Empty({rows, cols}, DType::kF32);
     ops::Gemm({.a = a.WithLayout(a.layout().Narrow(0, row, rows)).Read(),
                .b = b.WithLayout(b.layout().Narrow(1, col, cols)).Read(),
@@ -409,9 +437,10 @@ TEST(Gemm, ErrorsSayWhatCameAndWhatIsLegal) {
             "matmul: a is i32, expected f32, bf16, f16 or f64");
   EXPECT_EQ(ErrorOf({.a = a.Read(), .b = b.Read(), .c = a.Write()}), "matmul: c has shape (4, 5), expected (4, 6)");
   const Tensor expanded = vector.WithLayout(Layout({4, 6}, {0, 0}, 0));
-  EXPECT_EQ(ErrorOf({.a = a.Read(), .b = b.Read(), .c = expanded.Write()}),
-            "matmul: c names one element under several indexes (shape (4, 6) strides (0, 0) offset 0); write to a dense "
-            "tensor");
+  EXPECT_EQ(
+      ErrorOf({.a = a.Read(), .b = b.Read(), .c = expanded.Write()}),
+      "matmul: c names one element under several indexes (shape (4, 6) strides (0, 0) offset 0); write to a dense "
+      "tensor");
   const Tensor batch2 = Zeros({2, 4, 5}, DType::kF32), batch3 = Zeros({3, 5, 6}, DType::kF32);
   EXPECT_NE(ErrorOf({.a = batch2.Read(), .b = batch3.Read(), .c = c.Write()}).find("matmul: "), std::string::npos);
   EXPECT_EQ(ErrorOf({.a = a.Read(), .b = b.Read(), .c = c.Write(), .bias = vector.Read()}),

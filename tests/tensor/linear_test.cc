@@ -2,11 +2,11 @@
 // The linear op row against plain loops in f64 (the products themselves are tested in gemm_test.cc).
 #include "tensor/ops/linear.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "tensor/context.h"
 #include "tensor/rng.h"
@@ -48,8 +48,8 @@ void ExpectNear(const Tensor& got, const std::vector<double>& expected, DType wo
 }
 
 // sum over k of a[i * a_row + k * a_step] * b[j * b_row + k * b_step].
-std::vector<double> Product(int64_t m, int64_t n, int64_t k, const std::vector<double>& a, int64_t a_row, int64_t a_step,
-                            const std::vector<double>& b, int64_t b_row, int64_t b_step) {
+std::vector<double> Product(int64_t m, int64_t n, int64_t k, const std::vector<double>& a, int64_t a_row,
+                            int64_t a_step, const std::vector<double>& b, int64_t b_row, int64_t b_step) {
   std::vector<double> out(static_cast<size_t>(m * n));
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
@@ -70,7 +70,8 @@ constexpr Sizes kSizes[] = {{12, 7, 5}, {1, 1, 1}, {0, 4, 3}, {6, 0, 3}, {6, 4, 
 TEST(Linear, ForwardIsXTimesTheTransposedWeightPlusBias) {
   for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
     for (const auto& [rows, in, out] : kSizes) {
-      const Tensor x = Random({rows, in}, dtype, 1), weight = Random({out, in}, dtype, 2), bias = Random({out}, dtype, 3);
+      const Tensor x = Random({rows, in}, dtype, 1), weight = Random({out, in}, dtype, 2),
+                   bias = Random({out}, dtype, 3);
       const Tensor y = Empty({rows, out}, dtype);
       std::vector<double> expected = Product(rows, out, in, x.ToVector(), in, 1, weight.ToVector(), in, 1);
       ops::LinearForward({.x = x.Read(), .weight = weight.Read(), .y = y.Write()});
@@ -86,7 +87,11 @@ TEST(Linear, ForwardWithGeluKeepsItsInput) {
   for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16}) {
     const Tensor x = Random({30, 20}, dtype, 1), weight = Random({40, 20}, dtype, 2), bias = Random({40}, dtype, 3);
     const Tensor y = Empty({30, 40}, dtype), pre = Empty({30, 40}, dtype), alone = Empty({30, 40}, dtype);
-    ops::LinearForward({.x = x.Read(), .weight = weight.Read(), .bias = bias.Read(), .y = y.Write(), .gelu = true,
+    ops::LinearForward({.x = x.Read(),
+                        .weight = weight.Read(),
+                        .bias = bias.Read(),
+                        .y = y.Write(),
+                        .gelu = true,
                         .pre_activation = pre.Write()});
     ops::LinearForward({.x = x.Read(), .weight = weight.Read(), .bias = bias.Read(), .y = alone.Write(), .gelu = true});
     EXPECT_EQ(alone.ToVector(), y.ToVector());
@@ -101,7 +106,8 @@ TEST(Linear, ForwardWithGeluKeepsItsInput) {
 TEST(Linear, BackwardGivesTheThreeGradients) {
   for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
     for (const auto& [rows, in, out] : kSizes) {
-      const Tensor x = Random({rows, in}, dtype, 1), weight = Random({out, in}, dtype, 2), dy = Random({rows, out}, dtype, 3);
+      const Tensor x = Random({rows, in}, dtype, 1), weight = Random({out, in}, dtype, 2),
+                   dy = Random({rows, out}, dtype, 3);
       const std::vector<double> dx_expected = Product(rows, in, out, dy.ToVector(), out, 1, weight.ToVector(), 1, in);
       const std::vector<double> dw_expected = Product(out, in, rows, dy.ToVector(), 1, out, x.ToVector(), 1, in);
       const std::vector<double> db_expected =
@@ -112,9 +118,15 @@ TEST(Linear, BackwardGivesTheThreeGradients) {
           const Tensor dx = Full({rows, in}, dtype, accumulate ? 0.5 : NAN);
           const Tensor dweight = Full({out, in}, target, accumulate ? 0.5 : NAN);
           const Tensor dbias = Full({out}, target, accumulate ? 0.5 : NAN);
-          ops::LinearBackward({.dy = dy.Read(), .x = x.Read(), .weight = weight.Read(), .dx = dx.Write(),
-                               .dweight = dweight.Write(), .dbias = dbias.Write(), .accumulate_dx = accumulate,
-                               .accumulate_dweight = accumulate, .accumulate_dbias = accumulate});
+          ops::LinearBackward({.dy = dy.Read(),
+                               .x = x.Read(),
+                               .weight = weight.Read(),
+                               .dx = dx.Write(),
+                               .dweight = dweight.Write(),
+                               .dbias = dbias.Write(),
+                               .accumulate_dx = accumulate,
+                               .accumulate_dweight = accumulate,
+                               .accumulate_dbias = accumulate});
           const auto added = [&](std::vector<double> values) {
             for (double& value : values) value += accumulate ? 0.5 : 0;
             return values;
@@ -186,10 +198,18 @@ TEST(Linear, TheBitsDoNotDependOnTheNumberOfThreads) {
     const Tensor y = Empty({300, 700}, DType::kF32), pre = Empty({300, 700}, DType::kF32);
     const Tensor dx = Empty({300, 200}, DType::kF32), dweight = Empty({700, 200}, DType::kF32);
     const Tensor dbias = Empty({700}, DType::kF32);
-    ops::LinearForward({.x = x.Read(), .weight = weight.Read(), .bias = bias.Read(), .y = y.Write(), .gelu = true,
+    ops::LinearForward({.x = x.Read(),
+                        .weight = weight.Read(),
+                        .bias = bias.Read(),
+                        .y = y.Write(),
+                        .gelu = true,
                         .pre_activation = pre.Write()});
-    ops::LinearBackward({.dy = pre.Read(), .x = x.Read(), .weight = weight.Read(), .dx = dx.Write(),
-                         .dweight = dweight.Write(), .dbias = dbias.Write()});
+    ops::LinearBackward({.dy = pre.Read(),
+                         .x = x.Read(),
+                         .weight = weight.Read(),
+                         .dx = dx.Write(),
+                         .dweight = dweight.Write(),
+                         .dbias = dbias.Write()});
     std::vector<double> all;
     for (const Tensor& part : {y, pre, dx, dweight, dbias}) {
       const std::vector<double> values = part.ToVector();
@@ -206,8 +226,12 @@ TEST(Linear, OnMetaNothingIsComputed) {
   const Tensor x = Empty({1 << 20, 1 << 16}, DType::kBF16), weight = Empty({1 << 18, 1 << 16}, DType::kBF16);
   const Tensor y = Empty({1 << 20, 1 << 18}, DType::kBF16), dbias = Empty({1 << 18}, DType::kBF16);
   ops::LinearForward({.x = x.Read(), .weight = weight.Read(), .y = y.Write()});
-  ops::LinearBackward({.dy = y.Read(), .x = x.Read(), .weight = weight.Read(), .dx = x.Write(),
-                       .dweight = weight.Write(), .dbias = dbias.Write()});
+  ops::LinearBackward({.dy = y.Read(),
+                       .x = x.Read(),
+                       .weight = weight.Read(),
+                       .dx = x.Write(),
+                       .dweight = weight.Write(),
+                       .dbias = dbias.Write()});
 }
 
 std::string ErrorOf(const ops::LinearForwardArgs& args) {
@@ -247,13 +271,15 @@ TEST(Linear, ErrorsSayWhatCameAndWhatIsLegal) {
   EXPECT_EQ(forward(transposed, Zeros({5, 5}, DType::kF32), Zeros({4, 5}, DType::kF32)),
             "linear: x must have a dense last dimension, got shape (4, 5) strides (1, 4) offset 0; use Contiguous()");
   const Tensor cube = Zeros({3, 2, 4}, DType::kF32);
-  EXPECT_EQ(forward(cube.WithLayout(cube.layout().Transpose(0, 1)), weight, Zeros({2, 3, 5}, DType::kF32)),
-            "linear: the leading dimensions of x must be readable as one, got shape (2, 3, 4) strides (4, 8, 1) offset 0; "
-            "use Contiguous()");
-  EXPECT_EQ(ErrorOf(ops::LinearForwardArgs{.x = x.Read(), .weight = weight.Read(), .bias = vector.Read(), .y = y.Write()}),
-            "linear: bias has shape (4), expected (5)");
-  EXPECT_EQ(ErrorOf(ops::LinearForwardArgs{.x = x.Read(), .weight = weight.Read(), .y = y.Write(),
-                                           .pre_activation = y.Write()}),
+  EXPECT_EQ(
+      forward(cube.WithLayout(cube.layout().Transpose(0, 1)), weight, Zeros({2, 3, 5}, DType::kF32)),
+      "linear: the leading dimensions of x must be readable as one, got shape (2, 3, 4) strides (4, 8, 1) offset 0; "
+      "use Contiguous()");
+  EXPECT_EQ(
+      ErrorOf(ops::LinearForwardArgs{.x = x.Read(), .weight = weight.Read(), .bias = vector.Read(), .y = y.Write()}),
+      "linear: bias has shape (4), expected (5)");
+  EXPECT_EQ(ErrorOf(ops::LinearForwardArgs{
+                .x = x.Read(), .weight = weight.Read(), .y = y.Write(), .pre_activation = y.Write()}),
             "linear: pre_activation is what gelu reads; without gelu it is y");
   EXPECT_EQ(ErrorOf(ops::LinearBackwardArgs{.dy = y.Read(), .x = x.Read(), .dweight = square.Write()}),
             "linear: dweight has shape (4, 4), expected (5, 4)");
