@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "tensor/context.h"
 #include "tensor/ops/copy.h"
@@ -54,7 +56,7 @@ Tensor Flat(int64_t numel, DType dtype, uint64_t seed) {
 
 Tensor Matrix(Form form, int64_t rows, int64_t cols, DType dtype, uint64_t seed) {
   const Layout layout = LayoutOf(form, rows, cols);
-  return Flat(layout.EndOffset() + 7, dtype, seed).WithLayout(layout);
+  return Flat(layout.EndOffset() + 7, dtype, seed).WithLayout(layout);  // a little more, to see it untouched
 }
 
 // What rounding to dtype may change in a value of this magnitude, with a floor at f16's subnormals.
@@ -408,6 +410,48 @@ TEST(Gemm, IndexesAreSixtyFourBit) {
     multiply(a, far);
     multiply(values, near);
     EXPECT_EQ(far.ToVector(), near.ToVector());
+  }
+}
+
+// Memory that ends where an unreadable page begins.
+class Fenced {
+ public:
+  explicit Fenced(int64_t bytes) {
+    const int64_t page = sysconf(_SC_PAGESIZE), pages = (bytes + page - 1) / page;
+    mapped_bytes_ = static_cast<size_t>((pages + 1) * page);
+    start_ =
+        static_cast<char*>(mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(start_ + pages * page, static_cast<size_t>(page), PROT_NONE);
+    data_ = start_ + pages * page - bytes;
+  }
+  ~Fenced() { munmap(start_, mapped_bytes_); }
+  Fenced(const Fenced&) = delete;
+  Fenced& operator=(const Fenced&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  size_t mapped_bytes_;
+  char *start_, *data_;
+};
+
+TEST(Gemm, NothingBehindTheInputsIsRead) {
+  for (DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16}) {
+    for (const auto& [m, n, k] :
+         {std::array<int64_t, 3>{1, 1, 1}, {13, 31, 15}, {14, 32, 16}, {29, 70, 33}, {57, 15, 300}}) {
+      for (bool transposed : {false, true}) {
+        const Fenced a(m * k * ItemSize(dtype)), b(k * n * ItemSize(dtype)), c(m * n * ItemSize(dtype));
+        const auto layout = [&](int64_t rows, int64_t cols) {
+          return transposed ? Layout::Contiguous({cols, rows}).Transpose(0, 1) : Layout::Contiguous({rows, cols});
+        };
+        ops::Gemm({.a = {a.data(), layout(m, k), dtype, kCpu},
+                   .b = {b.data(), layout(k, n), dtype, kCpu},
+                   .c = {c.data(), layout(m, n), dtype, kCpu}});
+        const View sum{c.data(), Layout::Contiguous({m * n}), dtype, kCpu};
+        const Tensor values = Empty({m * n}, DType::kF64);
+        ops::Copy({.x = sum, .out = values.Write()});
+        for (double value : values.ToVector()) ASSERT_EQ(value, 0);
+      }
+    }
   }
 }
 
