@@ -52,7 +52,8 @@ class CustomNode final : public Node {
     for (size_t i = 0; i < grads.size(); ++i) {
       if (!grads[i].defined()) continue;
       if (grads[i].shape() != shapes_[i]) {
-        throw Error(Str(name_, ": the gradient of input ", i, " has shape ", grads[i].shape(), ", expected ", shapes_[i]));
+        throw Error(
+            Str(name_, ": the gradient of input ", i, " has shape ", grads[i].shape(), ", expected ", shapes_[i]));
       }
       ctx.AddGrad(static_cast<int>(i), grads[i].Detach());
     }

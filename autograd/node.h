@@ -26,7 +26,7 @@ class Tape;
 class Saved {
  public:
   Saved() = default;
-  Saved(const Input& input);   // NOLINT: implicit on purpose
+  Saved(const Input& input);    // NOLINT: implicit on purpose
   Saved(const Tensor& tensor);  // NOLINT: implicit on purpose
 
   bool present() const { return tensor_.defined() || param_.source() != nullptr; }

@@ -75,7 +75,7 @@ class Input {
  public:
   Input() = default;
   Input(const Tensor& tensor) : tensor_(tensor.defined() ? &tensor : nullptr) {}  // NOLINT: implicit on purpose
-  Input(const ParamRef& param) : param_(param) {}                                  // NOLINT: implicit on purpose
+  Input(const ParamRef& param) : param_(param) {}                                 // NOLINT: implicit on purpose
 
   bool present() const { return tensor_ != nullptr || is_param(); }
   bool is_param() const { return param_.source() != nullptr; }

@@ -62,8 +62,8 @@ Tensor SumOrMean(bool mean, const Input& x, std::span<const int> dims, bool keep
   const Shape kept = ReducedShape(x_data.shape(), dims, /*keepdim=*/true, op);
   const bool floating = IsFloating(x_data.dtype());
   const ops::SumPlan plan = ops::PlanSum(op, x_data.shape(), kept);
-  const Tensor workspace = EmptyOn(x_data.device(), {plan.workspace_numel()}, floating ? DType::kF64 : DType::kI64,
-                                   MemoryTag::kWorkspace);
+  const Tensor workspace =
+      EmptyOn(x_data.device(), {plan.workspace_numel()}, floating ? DType::kF64 : DType::kI64, MemoryTag::kWorkspace);
   Tensor y = EmptyOn(x_data.device(), kept, floating ? x_data.dtype() : DType::kI64);
   ops::ReduceSum({.x = x_data.Read(), .out = y.Write(), .mean = mean, .workspace = workspace.Write()});
   if (!keepdim) y = Reshaped(y, ReducedShape(x_data.shape(), dims, /*keepdim=*/false, op));

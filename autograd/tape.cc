@@ -40,7 +40,8 @@ constexpr const char* kFreed =
 Tape::Tape() : id_(NextTapeId()) {
   ThreadState& state = State();
   if (state.tape != nullptr) {
-    throw Error("tape: another tape is open on this thread; calls before one Backward share it, so do not open a second");
+    throw Error(
+        "tape: another tape is open on this thread; calls before one Backward share it, so do not open a second");
   }
   slots_.emplace_back();   // slot 0: none
   scopes_.emplace_back();  // scope 0: outside any module
@@ -217,7 +218,8 @@ void Tape::SetSeeds(std::span<const Tensor> outputs, std::span<const Tensor> gra
     const Tensor &output = outputs[i], &gradient = gradients[i];
     if (!gradient.defined()) continue;
     if (output.grad_id().tape != id_) {
-      throw Error(Str("backward: the output (", output, ") is not tracked by this tape: no parameter and no watched tensor "
+      throw Error(Str("backward: the output (", output,
+                      ") is not tracked by this tape: no parameter and no watched tensor "
                       "led to it while the tape was open"));
     }
     if (output.shape() != gradient.shape() || output.dtype() != gradient.dtype()) {
@@ -375,8 +377,8 @@ Tensor Saved::Get(const char* op) const {
   if (is_param()) return param_.Data();
   if (!tensor_.defined()) return tensor_;
   if (tensor_.storage()->version() != version_) {
-    throw Error(Str(op, ": a tensor saved for backward (", tensor_, ") was modified in place: it was at version ", version_,
-                    " when saved and is at version ", tensor_.storage()->version(), " now"));
+    throw Error(Str(op, ": a tensor saved for backward (", tensor_, ") was modified in place: it was at version ",
+                    version_, " when saved and is at version ", tensor_.storage()->version(), " now"));
   }
   return tensor_;
 }

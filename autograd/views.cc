@@ -103,9 +103,7 @@ class PiecesNode final : public Node {
       const Tensor& dy = ctx.OutputGrad(part);
       if (!dy.defined()) continue;
       const Layout piece = dx.buffer.layout().Narrow(dim_, start_ + part * length_, length_);
-      ops::Copy({.x = dy.Read(),
-                 .out = dx.buffer.WithLayout(piece).Write(),
-                 .accumulate = dx.accumulate || !covered});
+      ops::Copy({.x = dy.Read(), .out = dx.buffer.WithLayout(piece).Write(), .accumulate = dx.accumulate || !covered});
     }
   }
 
@@ -127,10 +125,8 @@ class ExpandNode final : public Node {
     const int64_t workspace_numel = ops::PlanSum(name(), dy.shape(), shape_).workspace_numel();
     const Tensor workspace = EmptyOn(dy.device(), {workspace_numel}, DType::kF64, MemoryTag::kWorkspace);
     const GradTarget dx = ctx.Target(0, shape_, dy.dtype());
-    ops::ReduceSum({.x = dy.Read(),
-                    .out = dx.buffer.Write(),
-                    .accumulate = dx.accumulate,
-                    .workspace = workspace.Write()});
+    ops::ReduceSum(
+        {.x = dy.Read(), .out = dx.buffer.Write(), .accumulate = dx.accumulate, .workspace = workspace.Write()});
   }
 
  private:

@@ -28,9 +28,7 @@
 namespace tessera::bench {
 namespace {
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size()) / 2, values.end());
@@ -98,8 +96,8 @@ int Main(int argc, char** argv) {
 
   nn::Gpt model(config);
   nn::ResidentManager params(model, {.dtype = DType::kF32, .seed = 1});
-  optim::PlainOptimizer optimizer(
-      optim::Optimizer::Create(optim::AdamOptions{.lr = 1e-4, .weight_decay = 0.01}), params.ranges());
+  optim::PlainOptimizer optimizer(optim::Optimizer::Create(optim::AdamOptions{.lr = 1e-4, .weight_decay = 0.01}),
+                                  params.ranges());
   std::vector<double> forward, backward, update, whole;
   for (int64_t step = 0; step < steps + 2; ++step) {
     std::vector<int64_t> ids(static_cast<size_t>(batch * tokens)), targets(ids.size());
@@ -128,15 +126,17 @@ int Main(int argc, char** argv) {
   const double eigen = EigenSeconds(StepProducts(config, batch * tokens), threads, &flop);
   const double step_seconds = Median(whole), peak = MeasuredPeak(threads);
   std::printf(
-      "train_step %s f32 batch %lld seq %lld, %d threads, %s: median %.4f s (min %.4f) = forward+head %.4f + backward %.4f + "
+      "train_step %s f32 batch %lld seq %lld, %d threads, %s: median %.4f s (min %.4f) = forward+head %.4f + backward "
+      "%.4f + "
       "update %.4f; %.1f tok/s\n",
       tiny ? "tiny" : "gpt2-124m", static_cast<long long>(batch), static_cast<long long>(tokens), threads,
       std::string(Name(ActiveIsa())).c_str(), step_seconds, *std::min_element(whole.begin(), whole.end()),
       Median(forward), Median(backward), Median(update), static_cast<double>(batch * tokens) / step_seconds);
-  std::printf("products %.1f GFLOP: %.1f GFLOP/s in the step (%.0f %% of the measured peak %.0f); Eigen alone %.4f s (%.1f "
-              "GFLOP/s); step / Eigen = %.3f\n",
-              flop / 1e9, flop / 1e9 / step_seconds, 100 * flop / step_seconds / peak, peak / 1e9, eigen, flop / 1e9 / eigen,
-              step_seconds / eigen);
+  std::printf(
+      "products %.1f GFLOP: %.1f GFLOP/s in the step (%.0f %% of the measured peak %.0f); Eigen alone %.4f s (%.1f "
+      "GFLOP/s); step / Eigen = %.3f\n",
+      flop / 1e9, flop / 1e9 / step_seconds, 100 * flop / step_seconds / peak, peak / 1e9, eigen, flop / 1e9 / eigen,
+      step_seconds / eigen);
   return 0;
 }
 

@@ -9,7 +9,8 @@ namespace tessera::nn {
 
 void CheckHeads(const std::string& where, int64_t heads, int64_t kv_heads) {
   if (heads > 0 && kv_heads > 0 && heads % kv_heads == 0) return;
-  throw Error(Str(where, ": ", heads, " heads and ", kv_heads, " key-value heads: heads must be a positive multiple of "
+  throw Error(Str(where, ": ", heads, " heads and ", kv_heads,
+                  " key-value heads: heads must be a positive multiple of "
                   "key-value heads"));
 }
 

@@ -31,7 +31,7 @@ struct FlatParam {
 
 struct FlatSegment {
   std::vector<FlatParam> params;
-  int64_t numel = 0;         // with padding; a multiple of world_size * alignment
+  int64_t numel = 0;          // with padding; a multiple of world_size * alignment
   int64_t payload_numel = 0;  // without
 };
 

@@ -10,7 +10,9 @@
 
 namespace tessera::nn {
 
-Init Init::KaimingUniform(int64_t fan_in) { return Uniform(fan_in > 0 ? 1 / std::sqrt(static_cast<double>(fan_in)) : 0); }
+Init Init::KaimingUniform(int64_t fan_in) {
+  return Uniform(fan_in > 0 ? 1 / std::sqrt(static_cast<double>(fan_in)) : 0);
+}
 
 void FillInit(const Init& init, uint64_t seed, std::string_view path, int64_t begin, const Tensor& out) {
   if (init.kind == Init::Kind::kConstant || out.device().is_meta()) {

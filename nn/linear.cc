@@ -5,10 +5,12 @@
 
 namespace tessera::nn {
 
-Linear::Linear(Module* parent, std::string name, int64_t in_features, int64_t out_features, const LinearOptions& options)
+Linear::Linear(Module* parent, std::string name, int64_t in_features, int64_t out_features,
+               const LinearOptions& options)
     : Layer(parent, std::move(name)),
       gelu_(options.gelu),
-      weight(this, "weight", {out_features, in_features}, options.weight_init.value_or(Init::KaimingUniform(in_features))) {
+      weight(this, "weight", {out_features, in_features},
+             options.weight_init.value_or(Init::KaimingUniform(in_features))) {
   if (options.bias) {
     bias.emplace(this, "bias", Shape{out_features}, options.bias_init.value_or(Init::KaimingUniform(in_features)));
   }

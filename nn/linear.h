@@ -17,7 +17,8 @@ struct LinearOptions {
 
 class Linear final : public Layer<Linear> {
  public:
-  Linear(Module* parent, std::string name, int64_t in_features, int64_t out_features, const LinearOptions& options = {});
+  Linear(Module* parent, std::string name, int64_t in_features, int64_t out_features,
+         const LinearOptions& options = {});
   Tensor Forward(const Tensor& x);  // (..., in_features) -> (..., out_features)
 
  private:

@@ -9,7 +9,8 @@ GeluMlp::GeluMlp(Module* parent, std::string name, const Options& options)
     : Layer(parent, std::move(name)),
       c_fc(this, "c_fc", options.dim, options.hidden,
            {.weight_init = options.weight_init, .bias_init = Init::Zeros(), .gelu = true}),
-      c_proj(this, "c_proj", options.hidden, options.dim, {.weight_init = options.proj_init, .bias_init = Init::Zeros()}),
+      c_proj(this, "c_proj", options.hidden, options.dim,
+             {.weight_init = options.proj_init, .bias_init = Init::Zeros()}),
       dropout(this, "dropout", options.dropout) {}
 
 Tensor GeluMlp::Forward(const Tensor& x) { return dropout(c_proj(c_fc(x))); }

@@ -112,7 +112,8 @@ void Module::SetRequiresGrad(bool requires_grad) {
 }
 
 void Adopt(Module& root, ParamManager* manager) {
-  if (!root.path().empty()) throw Error(Str("adopt: '", root.scope_path(), "' is part of a larger tree; adopt its root"));
+  if (!root.path().empty())
+    throw Error(Str("adopt: '", root.scope_path(), "' is part of a larger tree; adopt its root"));
   if (manager != nullptr && root.manager_ != nullptr) {
     throw Error("adopt: the model already has a manager; destroy that one first");
   }

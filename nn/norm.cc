@@ -21,8 +21,6 @@ RmsNorm::RmsNorm(Module* parent, std::string name, int64_t features, double eps)
 
 Tensor RmsNorm::Forward(const Tensor& x) { return tessera::RmsNorm(x, weight, eps_); }
 
-SumAndNorm RmsNorm::Forward(const Tensor& x, const Tensor& residual) {
-  return AddRmsNorm(x, residual, weight, eps_);
-}
+SumAndNorm RmsNorm::Forward(const Tensor& x, const Tensor& residual) { return AddRmsNorm(x, residual, weight, eps_); }
 
 }  // namespace tessera::nn

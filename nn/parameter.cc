@@ -30,7 +30,8 @@ Parameter& Parameter::SetNoDecay() {
 
 ParamManager& Parameter::RequireManager() const {
   if (manager_ == nullptr) {
-    throw Error(Str("parameter '", path_, "' has no data yet: let a manager adopt the model first (nn::ResidentManager, or "
+    throw Error(Str("parameter '", path_,
+                    "' has no data yet: let a manager adopt the model first (nn::ResidentManager, or "
                     "an engine)"));
   }
   return *manager_;

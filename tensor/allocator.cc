@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/allocator.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <new>
+
+#include <sys/mman.h>
 
 #include "tensor/error.h"
 
@@ -77,8 +77,9 @@ void Allocator::ResetPeaks() {
 
 void Allocator::ThrowOutOfMemory(int64_t bytes, MemoryTag tag) const {
   const AllocatorStats now = stats();
-  std::string message = Str("out of memory: ", bytes, " bytes for ", Name(tag), " are not to be had; in use ", now.bytes,
-                            ", reserved ", now.reserved_bytes, ", free in reserve ", now.reserved_bytes - now.bytes, ";");
+  std::string message =
+      Str("out of memory: ", bytes, " bytes for ", Name(tag), " are not to be had; in use ", now.bytes, ", reserved ",
+          now.reserved_bytes, ", free in reserve ", now.reserved_bytes - now.bytes, ";");
   std::array<size_t, kMemoryTagCount> order{};
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return now.bytes_by_tag[a] > now.bytes_by_tag[b]; });

@@ -21,8 +21,12 @@ Allocator& Context::allocator_for(Device where) const {
 ThreadPool& Context::pool() const { return thread_pool != nullptr ? *thread_pool : ThreadPool::Global(); }
 
 RngKey Context::NextRandomKey(std::string_view path) {
-  return RngKey(seed).With(static_cast<uint64_t>(step)).With(static_cast<uint64_t>(micro_step))
-      .With(static_cast<uint64_t>(rank)).With(path).With(random_calls++);
+  return RngKey(seed)
+      .With(static_cast<uint64_t>(step))
+      .With(static_cast<uint64_t>(micro_step))
+      .With(static_cast<uint64_t>(rank))
+      .With(path)
+      .With(random_calls++);
 }
 
 ContextGuard::ContextGuard(const Context& context) : previous_(CurrentContext()) { CurrentContext() = context; }

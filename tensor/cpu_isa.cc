@@ -32,7 +32,8 @@ CpuIsa Choose() {
   for (CpuIsa isa : {CpuIsa::kBase, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
     if (Name(isa) != wanted) continue;
     if (isa > best) {
-      throw Error(Str("TESSERA_ISA: ", wanted, " is not to be had here; the best of this build and machine is ", Name(best)));
+      throw Error(
+          Str("TESSERA_ISA: ", wanted, " is not to be had here; the best of this build and machine is ", Name(best)));
     }
     return isa;
   }

@@ -38,25 +38,25 @@ CpuIsa ActiveIsa();
 #endif
 
 // Declares the copies of one kernel and the function that picks. For use inside namespace tessera::ops.
-#define TESSERA_CPU_KERNEL(Kernel, Args)              \
-  namespace cpu {                                     \
-  namespace isa_base {                                \
-  void Kernel(const Args& args);                      \
-  }                                                   \
-  namespace isa_avx2 {                                \
-  void Kernel(const Args& args);                      \
-  }                                                   \
-  namespace isa_avx512 {                              \
-  void Kernel(const Args& args);                      \
-  }                                                   \
+#define TESSERA_CPU_KERNEL(Kernel, Args)                                \
+  namespace cpu {                                                       \
+  namespace isa_base {                                                  \
+  void Kernel(const Args& args);                                        \
+  }                                                                     \
+  namespace isa_avx2 {                                                  \
+  void Kernel(const Args& args);                                        \
+  }                                                                     \
+  namespace isa_avx512 {                                                \
+  void Kernel(const Args& args);                                        \
+  }                                                                     \
   __attribute__((always_inline)) inline void Kernel(const Args& args) { \
-    switch (ActiveIsa()) {                            \
-      case CpuIsa::kAvx512:                           \
-        return TESSERA_AVX512_NAMESPACE::Kernel(args); \
-      case CpuIsa::kAvx2:                             \
-        return TESSERA_AVX2_NAMESPACE::Kernel(args);  \
-      case CpuIsa::kBase:                             \
-        return isa_base::Kernel(args);                \
-    }                                                 \
-  }                                                   \
+    switch (ActiveIsa()) {                                              \
+      case CpuIsa::kAvx512:                                             \
+        return TESSERA_AVX512_NAMESPACE::Kernel(args);                  \
+      case CpuIsa::kAvx2:                                               \
+        return TESSERA_AVX2_NAMESPACE::Kernel(args);                    \
+      case CpuIsa::kBase:                                               \
+        return isa_base::Kernel(args);                                  \
+    }                                                                   \
+  }                                                                     \
   }

@@ -61,18 +61,32 @@ constexpr DType AccumulationType(DType dtype) { return dtype == DType::kF64 ? DT
 template <class T>
 constexpr DType DTypeOf();
 template <>
-constexpr DType DTypeOf<float>() { return DType::kF32; }
+constexpr DType DTypeOf<float>() {
+  return DType::kF32;
+}
 template <>
-constexpr DType DTypeOf<BFloat16>() { return DType::kBF16; }
+constexpr DType DTypeOf<BFloat16>() {
+  return DType::kBF16;
+}
 template <>
-constexpr DType DTypeOf<Float16>() { return DType::kF16; }
+constexpr DType DTypeOf<Float16>() {
+  return DType::kF16;
+}
 template <>
-constexpr DType DTypeOf<double>() { return DType::kF64; }
+constexpr DType DTypeOf<double>() {
+  return DType::kF64;
+}
 template <>
-constexpr DType DTypeOf<int32_t>() { return DType::kI32; }
+constexpr DType DTypeOf<int32_t>() {
+  return DType::kI32;
+}
 template <>
-constexpr DType DTypeOf<int64_t>() { return DType::kI64; }
+constexpr DType DTypeOf<int64_t>() {
+  return DType::kI64;
+}
 template <>
-constexpr DType DTypeOf<uint8_t>() { return DType::kU8; }
+constexpr DType DTypeOf<uint8_t>() {
+  return DType::kU8;
+}
 
 }  // namespace tessera

@@ -182,9 +182,7 @@ bool Layout::TryReshape(const Shape& shape, Layout* result) const {
   return true;
 }
 
-std::string Layout::ToString() const {
-  return Str("shape ", shape_, " strides ", strides_, " offset ", offset_);
-}
+std::string Layout::ToString() const { return Str("shape ", shape_, " strides ", strides_, " offset ", offset_); }
 
 int NormalizeDim(int dim, int rank, const char* op) {
   const int normalized = dim < 0 ? dim + rank : dim;
@@ -203,7 +201,8 @@ Shape BroadcastShapes(const Shape& a, const Shape& b, const char* op) {
     const int64_t size_a = ia < 0 ? 1 : a[ia];
     const int64_t size_b = ib < 0 ? 1 : b[ib];
     if (size_a != size_b && size_a != 1 && size_b != 1) {
-      throw Error(Str(op, ": shapes ", a, " and ", b, " do not broadcast (dim ", dim, ": ", size_a, " and ", size_b, ")"));
+      throw Error(
+          Str(op, ": shapes ", a, " and ", b, " do not broadcast (dim ", dim, ": ", size_a, " and ", size_b, ")"));
     }
     result.push_back(size_a == 1 ? size_b : size_a);
   }

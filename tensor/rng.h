@@ -57,9 +57,7 @@ class RngKey {
   // 32 random bits for element `index`; four neighbours share one Philox block.
   TESSERA_ALWAYS_INLINE uint32_t Bits(uint64_t index) const { return Philox4x32(bits_, index / 4, 0)[index % 4]; }
   // [0, 1) in steps of 2^-24, exact in f32.
-  TESSERA_ALWAYS_INLINE float Uniform(uint64_t index) const {
-    return static_cast<float>(Bits(index) >> 8) * 0x1p-24f;
-  }
+  TESSERA_ALWAYS_INLINE float Uniform(uint64_t index) const { return static_cast<float>(Bits(index) >> 8) * 0x1p-24f; }
   // Standard normal by Box-Muller from the 64 bits of one block half; f64 inside.
   double Normal(uint64_t index) const;
 

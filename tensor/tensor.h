@@ -112,7 +112,7 @@ class Tensor {
   double At(Index... index) const {
     return At({static_cast<int64_t>(index)...});
   }
-  double Item() const;                  // of a tensor with one element
+  double Item() const;                   // of a tensor with one element
   std::vector<double> ToVector() const;  // row-major
 
   std::string ToString() const;  // "f32 (2, 3) cpu"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdlib>
+
+#include <sched.h>
 
 #include "tensor/context.h"
 

@@ -23,9 +23,9 @@ struct GptConfig {  // names as in HuggingFace's config.json
   int64_t n_head = 12;
   int64_t n_inner = 0;  // 0: 4 * n_embd
   double layer_norm_epsilon = 1e-5;
-  double dropout = 0.0;            // embd_pdrop and resid_pdrop
+  double dropout = 0.0;             // embd_pdrop and resid_pdrop
   double initializer_range = 0.02;  // residual projections: divided by sqrt(2 * n_layer)
-  bool recompute = false;          // checkpoint each block: activations of one block instead of all
+  bool recompute = false;           // checkpoint each block: activations of one block instead of all
 
   static GptConfig Tiny();  // byte-level, 0.8 M parameters: the one that trains in two minutes on two cores
   static GptConfig Gpt2_124M() { return {}; }

@@ -81,8 +81,8 @@ Llama::Llama(const LlamaConfig& config, Place place)
 Tensor Llama::Hidden(const Tensor& ids) {
   if (ids.rank() != 2) throw Error(Str("llama: ids must have shape (batch, tokens), got ", ids.shape()));
   if (ids.size(1) > config_.max_position_embeddings) {
-    throw Error(Str("llama: ", ids.size(1), " tokens are more than max_position_embeddings ",
-                    config_.max_position_embeddings));
+    throw Error(
+        Str("llama: ", ids.size(1), " tokens are more than max_position_embeddings ", config_.max_position_embeddings));
   }
   Tensor x = embed_tokens(ids);  // (B, T, C)
   for (LlamaLayer& layer : layers) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/ops/binary.h"
-
 #include "tensor/ops/sum_loop_cpu.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
@@ -69,11 +68,11 @@ const A* Terms(BinaryOp op, BinarySide side, const A* const* p, int64_t n, A* to
 
 // The gradient of an operand of y's own shape.
 template <class A, int N>
-void Elementwise(const BinaryBackwardArgs& args, BinarySide side, const ConstView* const (&operands)[N], const View& grad,
-                 bool accumulate) {
+void Elementwise(const BinaryBackwardArgs& args, BinarySide side, const ConstView* const (&operands)[N],
+                 const View& grad, bool accumulate) {
   const Layout* layouts[N + 1] = {&grad.layout};
   for (int k = 0; k < N; ++k) layouts[k + 1] = &operands[k]->layout;
-  const Layout* const (&const_layouts)[N + 1] = layouts;
+  const Layout* const(&const_layouts)[N + 1] = layouts;
   StridedLoop<N + 1>(const_layouts).ForEach([&](const int64_t* offsets, int64_t n, const int64_t* steps) {
     alignas(64) A buffers[N + 1][kBlock];
     ForEachBlock(n, [&](int64_t begin, int64_t count) {
@@ -89,8 +88,8 @@ void Elementwise(const BinaryBackwardArgs& args, BinarySide side, const ConstVie
 }
 
 template <class A, int N>
-void GradientFrom(const BinaryBackwardArgs& args, BinarySide side, const ConstView* const (&operands)[N], const View& grad,
-                  bool accumulate) {
+void GradientFrom(const BinaryBackwardArgs& args, BinarySide side, const ConstView* const (&operands)[N],
+                  const View& grad, bool accumulate) {
   if (grad.shape() == args.dy.shape()) return Elementwise<A>(args, side, operands, grad, accumulate);
   const SumPlan plan = PlanSum(Name(args.op), args.dy.shape(), grad.shape());
   SumLoop<A>(plan, operands, grad)

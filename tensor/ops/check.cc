@@ -28,8 +28,8 @@ void CheckSameDType(const char* op, std::initializer_list<Named> args) {
   const Named& first = *args.begin();
   for (const Named& arg : args) {
     if (arg.view.dtype == first.view.dtype) continue;
-    throw Error(Str(op, ": ", first.name, " is ", Name(first.view.dtype), ", ", arg.name, " is ",
-                    Name(arg.view.dtype), "; they must be equal"));
+    throw Error(Str(op, ": ", first.name, " is ", Name(first.view.dtype), ", ", arg.name, " is ", Name(arg.view.dtype),
+                    "; they must be equal"));
   }
 }
 
@@ -80,8 +80,8 @@ void CheckContiguous(const char* op, const Named& arg) {
 
 void CheckDenseRows(const char* op, const Named& arg) {
   if (arg.view.layout.HasDenseRows()) return;
-  throw Error(Str(op, ": ", arg.name, " must have a dense last dimension, got ", arg.view.layout,
-                  "; use Contiguous()"));
+  throw Error(
+      Str(op, ": ", arg.name, " must have a dense last dimension, got ", arg.view.layout, "; use Contiguous()"));
 }
 
 void CheckNoOverlap(const char* op, const Named& out) {

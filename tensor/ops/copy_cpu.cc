@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/ops/copy.h"
-
 #include "tensor/ops/cpu_kernel.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
@@ -52,9 +51,8 @@ void CopyAs(const CopyArgs& args) {
 
 void Copy(const CopyArgs& args) {
   DispatchAny(args.x.dtype, [&](auto from) {
-    DispatchAny(args.out.dtype, [&](auto to) {
-      CopyAs<typename decltype(from)::type, typename decltype(to)::type>(args);
-    });
+    DispatchAny(args.out.dtype,
+                [&](auto to) { CopyAs<typename decltype(from)::type, typename decltype(to)::type>(args); });
   });
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/ops/dropout.h"
-
 #include "tensor/ops/elementwise_cpu.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {
 
-constexpr int64_t kLanes = 32;  // Philox blocks made side by side; with fewer the compiler unrolls instead of vectorising
+constexpr int64_t kLanes =
+    32;  // Philox blocks made side by side; with fewer the compiler unrolls instead of vectorising
 
 // RngKey::Bits of the 4 * kLanes elements from 4 * `counter` on: Philox4x32 of rng.h, lane by lane so that it vectorises.
 void PhiloxLanes(uint64_t key, uint64_t counter, uint32_t* bits) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/ops/embedding.h"
-
 #include "tensor/ops/elementwise_cpu.h"
+#include "tensor/ops/embedding.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/ops/fill.h"
-
 #include "tensor/ops/cpu_kernel.h"
+#include "tensor/ops/fill.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {

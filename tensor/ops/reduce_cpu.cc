@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/ops/reduce.h"
-
 #include "tensor/ops/sum_loop_cpu.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
@@ -44,8 +43,8 @@ void MaxOfRow(const ConstView& x, int64_t offset, int64_t n, int64_t step, A* be
 
 // Maxima of `count` <= kBlock neighbouring columns, row by row.
 template <class A>
-void MaxOfColumns(const ConstView& x, int64_t offset, int64_t count, int64_t step, int64_t rows, int64_t row_step, A* best,
-                  int64_t* at) {
+void MaxOfColumns(const ConstView& x, int64_t offset, int64_t count, int64_t step, int64_t rows, int64_t row_step,
+                  A* best, int64_t* at) {
   alignas(64) A buffer[kBlock];
   for (int64_t row = 0; row < rows; ++row) {
     const A* values = ReadBlock(x, offset + row * row_step, count, step, buffer);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/ops/scale.h"
-
 #include "tensor/ops/elementwise_cpu.h"
+#include "tensor/ops/scale.h"
 
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {
@@ -10,7 +9,8 @@ template <class A>
 void ScaleAs(const ScaleArgs& args) {
   double product = args.factor;
   if (args.factor_tensor.present()) {
-    product *= args.factor_tensor.dtype == DType::kF64 ? *args.factor_tensor.as<double>() : *args.factor_tensor.as<float>();
+    product *=
+        args.factor_tensor.dtype == DType::kF64 ? *args.factor_tensor.as<double>() : *args.factor_tensor.as<float>();
   }
   const A factor = static_cast<A>(product), shift = static_cast<A>(args.shift);
   const Layout* const layouts[] = {&args.out.layout, &args.x.layout};

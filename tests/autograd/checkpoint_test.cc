@@ -159,8 +159,8 @@ TEST(CustomFunction, NamesItselfInItsErrors) {
   Tape tape;
   const Tensor x = tape.Watch(RandomTensor("x", {2}));
   const auto forward = [](SavedValues&, std::span<const Tensor> in) { return Scale(in[0], 1); };
-  const Tensor none = CustomFunction("lazy", {x}, forward,
-                                     [](const SavedValues&, const Tensor&) -> std::vector<Tensor> { return {}; });
+  const Tensor none =
+      CustomFunction("lazy", {x}, forward, [](const SavedValues&, const Tensor&) -> std::vector<Tensor> { return {}; });
   EXPECT_EQ(ErrorOf([&] { tape.Backward(Sum(none)); }), "lazy: backward returned 0 gradients for 1 inputs");
 }
 

@@ -43,16 +43,16 @@ std::vector<OpCase> UnaryCases() {
       {"Square", Square, -1, 1, [](const Input& x) { return Mul(x, x); }},
       {"Abs", Abs, -1, 1, [](const Input& x) { return Add(Relu(x), Relu(Neg(x))); }},
       {"Reciprocal", Reciprocal, 0.5, 2},
-      {"Tanh", Tanh, -2, 2,
-       [](const Input& x) { return AddScalar(Scale(Sigmoid(Scale(x, 2)), 2), -1); }},
+      {"Tanh", Tanh, -2, 2, [](const Input& x) { return AddScalar(Scale(Sigmoid(Scale(x, 2)), 2), -1); }},
       {"Sigmoid", Sigmoid, -3, 3, [](const Input& x) { return Reciprocal(AddScalar(Exp(Neg(x)), 1)); }},
       {"Relu", Relu, -1, 1},
       {"Silu", Silu, -3, 3, [](const Input& x) { return Mul(x, Sigmoid(x)); }},
       {"GeluTanh", GeluTanh, -3, 3, PlainGeluTanh},
       {"GeluErf", GeluErf, -3, 3},
   };
-  const std::pair<const char*, Shape> shapes[] = {{"Matrix", {3, 5}},      {"OneElement", {1}},    {"Scalar", {}},
-                                                  {"OddBlocks", {3, 2, 211}}, {"NoRows", {0, 4}}, {"NoColumns", {4, 0}}};
+  const std::pair<const char*, Shape> shapes[] = {{"Matrix", {3, 5}}, {"OneElement", {1}},
+                                                  {"Scalar", {}},     {"OddBlocks", {3, 2, 211}},
+                                                  {"NoRows", {0, 4}}, {"NoColumns", {4, 0}}};
   std::vector<OpCase> cases;
   for (const Function& function : functions) {
     for (const auto& [shape_name, shape] : shapes) {
@@ -89,20 +89,13 @@ std::vector<OpCase> BinaryCases() {
     Shape a, b;
   };
   const Shapes shapes[] = {
-      {"Same", {3, 5}, {3, 5}},
-      {"Row", {4, 5}, {5}},
-      {"RowFirst", {5}, {4, 5}},
-      {"Column", {2, 3, 5}, {3, 1}},
-      {"Outer", {4, 1}, {1, 5}},
-      {"MiddleAndBatch", {2, 1, 4, 3}, {5, 1, 3}},
-      {"Scalar", {}, {3, 2}},
-      {"OneElement", {2, 3}, {1}},
-      {"OneElements", {1, 1}, {1}},
-      {"WideRow", {3, 601}, {601}},
-      {"WideColumn", {3, 601}, {3, 1}},
-      {"ManyRows", {150, 9}, {9}},
-      {"NoRows", {0, 4}, {4}},
-      {"NoRowsOfOne", {0, 4}, {1, 4}},
+      {"Same", {3, 5}, {3, 5}},         {"Row", {4, 5}, {5}},
+      {"RowFirst", {5}, {4, 5}},        {"Column", {2, 3, 5}, {3, 1}},
+      {"Outer", {4, 1}, {1, 5}},        {"MiddleAndBatch", {2, 1, 4, 3}, {5, 1, 3}},
+      {"Scalar", {}, {3, 2}},           {"OneElement", {2, 3}, {1}},
+      {"OneElements", {1, 1}, {1}},     {"WideRow", {3, 601}, {601}},
+      {"WideColumn", {3, 601}, {3, 1}}, {"ManyRows", {150, 9}, {9}},
+      {"NoRows", {0, 4}, {4}},          {"NoRowsOfOne", {0, 4}, {1, 4}},
       {"NoColumns", {3, 0}, {3, 1}},
   };
   std::vector<OpCase> cases;
@@ -139,14 +132,14 @@ TEST(Unary, TakesSpecialValuesToTheirLimits) {
     double x, y, gradient;
   };
   const Limit limits[] = {
-      {Exp, -kInf, 0, 0},        {Exp, kInf, kInf, kInf},   {Exp, 1e4, kInf, kInf},    {Exp, -1e4, 0, 0},
-      {Log, 0, -kInf, kInf},     {Log, -1, kNan, -1},       {Log, kInf, kInf, 0},      {Sqrt, 0, 0, kInf},
-      {Sqrt, -1, kNan, kNan},    {Rsqrt, 0, kInf, -kInf},   {Rsqrt, kInf, 0, 0},       {Abs, 0, 0, 0},
-      {Abs, -kInf, kInf, -1},    {Tanh, kInf, 1, 0},        {Tanh, -kInf, -1, 0},      {Sigmoid, kInf, 1, 0},
-      {Sigmoid, -kInf, 0, 0},    {Relu, 0, 0, 0},           {Relu, -kInf, 0, 0},       {Relu, kInf, kInf, 1},
-      {Silu, kInf, kInf, 1},     {Silu, -kInf, 0, 0},       {Silu, -1e30, 0, 0},       {GeluTanh, kInf, kInf, 1},
-      {GeluTanh, -kInf, 0, 0},   {GeluTanh, 1e30, 1e30, 1}, {GeluTanh, -1e30, 0, 0},   {GeluErf, kInf, kInf, 1},
-      {GeluErf, -kInf, 0, 0},    {GeluErf, -1e30, 0, 0},    {Reciprocal, 0, kInf, -kInf},
+      {Exp, -kInf, 0, 0},      {Exp, kInf, kInf, kInf},   {Exp, 1e4, kInf, kInf},       {Exp, -1e4, 0, 0},
+      {Log, 0, -kInf, kInf},   {Log, -1, kNan, -1},       {Log, kInf, kInf, 0},         {Sqrt, 0, 0, kInf},
+      {Sqrt, -1, kNan, kNan},  {Rsqrt, 0, kInf, -kInf},   {Rsqrt, kInf, 0, 0},          {Abs, 0, 0, 0},
+      {Abs, -kInf, kInf, -1},  {Tanh, kInf, 1, 0},        {Tanh, -kInf, -1, 0},         {Sigmoid, kInf, 1, 0},
+      {Sigmoid, -kInf, 0, 0},  {Relu, 0, 0, 0},           {Relu, -kInf, 0, 0},          {Relu, kInf, kInf, 1},
+      {Silu, kInf, kInf, 1},   {Silu, -kInf, 0, 0},       {Silu, -1e30, 0, 0},          {GeluTanh, kInf, kInf, 1},
+      {GeluTanh, -kInf, 0, 0}, {GeluTanh, 1e30, 1e30, 1}, {GeluTanh, -1e30, 0, 0},      {GeluErf, kInf, kInf, 1},
+      {GeluErf, -kInf, 0, 0},  {GeluErf, -1e30, 0, 0},    {Reciprocal, 0, kInf, -kInf},
   };
   for (const DType dtype : {DType::kF32, DType::kF64}) {
     for (const Limit& limit : limits) {
@@ -168,7 +161,8 @@ TEST(Unary, TakesSpecialValuesToTheirLimits) {
         EXPECT_EQ(gradient, limit.gradient) << Name(dtype) << ", row " << row;
       }
     }
-    for (const auto f : {Neg, Exp, Log, Sqrt, Rsqrt, Square, Abs, Reciprocal, Tanh, Sigmoid, Relu, Silu, GeluTanh, GeluErf}) {
+    for (const auto f :
+         {Neg, Exp, Log, Sqrt, Rsqrt, Square, Abs, Reciprocal, Tanh, Sigmoid, Relu, Silu, GeluTanh, GeluErf}) {
       EXPECT_TRUE(std::isnan(f(CopyTo(Tensor::From({kNan}, {1}), dtype)).Item()));
     }
   }
@@ -191,8 +185,8 @@ TEST(Binary, BackwardAsksForNoParameterThatItDoesNotRead) {
     bool frozen;
     int gathers;  // forward's one and, where needed, backward's
   };
-  for (const Case& c : {Case{Add, false, 1}, Case{Sub, false, 1}, Case{Mul, false, 2}, Case{Div, false, 2},
-                        Case{Mul, true, 2}}) {
+  for (const Case& c :
+       {Case{Add, false, 1}, Case{Sub, false, 1}, Case{Mul, false, 2}, Case{Div, false, 2}, Case{Mul, true, 2}}) {
     TestParameter w("w", row, DType::kF32);
     w.SetRequiresGrad(!c.frozen);
     Tape tape;

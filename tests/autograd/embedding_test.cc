@@ -34,11 +34,17 @@ TESSERA_OP_CASES(Embedding, EmbeddingCases());
 
 TEST(Embedding, NamesTheIdThatIsOutOfRangeAndGoesOn) {
   const Tensor weight = RandomTensor("w", {50257, 2}, -1, 1, DType::kF32);
-  EXPECT_EQ(ErrorOf([&] { Embedding(weight, Tensor::From<int64_t>({1, 50257}, {1, 2})); }),
+  EXPECT_EQ(ErrorOf([&] {
+              Embedding(weight, Tensor::From<int64_t>({1, 50257}, {1, 2}));
+            }),
             "embedding: ids at (0, 1) is 50257, legal is 0..50256");
-  EXPECT_EQ(ErrorOf([&] { Embedding(weight, Tensor::From<int32_t>({1, 2, -1, 3}, {2, 2})); }),
+  EXPECT_EQ(ErrorOf([&] {
+              Embedding(weight, Tensor::From<int32_t>({1, 2, -1, 3}, {2, 2}));
+            }),
             "embedding: ids at (1, 0) is -1, legal is 0..50256");
-  EXPECT_EQ(ErrorOf([&] { Embedding(Empty({0, 2}, DType::kF32), Tensor::From<int32_t>({0}, {1})); }),
+  EXPECT_EQ(ErrorOf([&] {
+              Embedding(Empty({0, 2}, DType::kF32), Tensor::From<int32_t>({0}, {1}));
+            }),
             "embedding: ids at (0) is 0, legal is nothing: there are no rows");
   EXPECT_EQ(Embedding(weight, Tensor::From<int64_t>({50256}, {1})).At(0, 1), weight.At(50256, 1));
 }
@@ -55,7 +61,8 @@ TEST(Embedding, TakesI32IdsAndStridedOnes) {
 
 TEST(Embedding, RefusesIdsThatAreNoIndexes) {
   const Tensor weight = RandomTensor("w", {3, 4});
-  EXPECT_EQ(ErrorOf([&] { Embedding(weight, RandomTensor("ids", {2})); }), "embedding: ids is f64, expected i32 or i64");
+  EXPECT_EQ(ErrorOf([&] { Embedding(weight, RandomTensor("ids", {2})); }),
+            "embedding: ids is f64, expected i32 or i64");
   EXPECT_EQ(ErrorOf([&] { Embedding(RandomTensor("w", {3}), Tensor::From<int64_t>({0}, {1})); }),
             "embedding: weight must have rank 2, got shape (3)");
 }
@@ -80,7 +87,8 @@ TEST(Embedding, AddsManyGradientsOfOneRowWithoutLosingAny) {
 }
 
 TEST(Embedding, GathersRowsOfAnyDType) {
-  for (const DType dtype : {DType::kU8, DType::kI32, DType::kI64, DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+  for (const DType dtype :
+       {DType::kU8, DType::kI32, DType::kI64, DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
     const Tensor table = CopyTo(Tensor::From<int64_t>({1, 2, 3, 4, 5, 6}, {3, 2}), dtype);
     const Tensor rows = Embedding(table, Tensor::From<int64_t>({2, 0}, {2}));
     EXPECT_EQ(rows.dtype(), dtype);

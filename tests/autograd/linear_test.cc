@@ -50,9 +50,9 @@ TESSERA_OP_CASES(Linear, LinearCases());
 std::vector<OpCase> MatmulCases() {
   std::vector<OpCase> cases;
   const auto add = [&](const char* name, const Shape& a, const Shape& b) {
-    cases.push_back({.name = name,
-                     .inputs = {{a}, {b}},
-                     .run = [](std::span<const Input> in) { return std::vector<Tensor>{Matmul(in[0], in[1])}; }});
+    cases.push_back({.name = name, .inputs = {{a}, {b}}, .run = [](std::span<const Input> in) {
+                       return std::vector<Tensor>{Matmul(in[0], in[1])};
+                     }});
   };
   add("Matrix", {4, 3}, {3, 5});
   add("Batch", {2, 4, 3}, {2, 3, 5});

@@ -19,8 +19,8 @@ std::vector<OpCase> ReduceCases() {
   };
   const auto sum = [](const Input& x) { return Sum(x); };
   const auto mean = [](const Input& x) { return Mean(x); };
-  const std::pair<const char*, Shape> shapes[] = {{"Matrix", {3, 5}}, {"OneElement", {1, 1}}, {"Scalar", {}},
-                                                  {"Odd", {2, 3, 211}}, {"Wide", {3, 1500}}};
+  const std::pair<const char*, Shape> shapes[] = {
+      {"Matrix", {3, 5}}, {"OneElement", {1, 1}}, {"Scalar", {}}, {"Odd", {2, 3, 211}}, {"Wide", {3, 1500}}};
   for (const auto& [name, shape] : shapes) {
     add(std::string("SumAll") + name, shape, sum);
     add(std::string("MeanAll") + name, shape, mean);

@@ -154,8 +154,8 @@ TEST(Tape, FrozenParameterPassesGradientOnAndTakesNone) {
 }
 
 TEST(Tape, BackwardAsksForDataOnlyWhereANodeNeedsIt) {
-  TestParameter table("table", RandomTensor("t", {5, 2}), DType::kF64), bias("bias", RandomTensor("b", {3}), DType::kF64),
-      weight("weight", RandomTensor("w", {3, 2}), DType::kF64);
+  TestParameter table("table", RandomTensor("t", {5, 2}), DType::kF64),
+      bias("bias", RandomTensor("b", {3}), DType::kF64), weight("weight", RandomTensor("w", {3, 2}), DType::kF64);
   Tape tape;
   const Tensor ids = Tensor::From<int64_t>({4, 0}, {2});
   const Tensor y = Linear(Embedding(ParamRef(&table), ids), ParamRef(&weight), ParamRef(&bias));

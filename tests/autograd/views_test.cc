@@ -81,8 +81,8 @@ TESSERA_OP_CASES(Views, ViewCases());
 TEST(Views, ShareMemoryWhereTheyCan) {
   const Tensor x = RandomTensor("x", {4, 6});
   for (const Tensor& view : {Reshape(x, {2, 12}), Transpose(x, 0, 1), Narrow(x, 1, 2, 3), Select(x, 0, 1),
-                             Expand(x, {3, 4, 6}), Unsqueeze(x, 0), Contiguous(x), Cast(x, DType::kF64), Split(x, 2, 0)[1],
-                             Reshape(Transpose(x, 0, 1), {6, 2, 2})}) {
+                             Expand(x, {3, 4, 6}), Unsqueeze(x, 0), Contiguous(x), Cast(x, DType::kF64),
+                             Split(x, 2, 0)[1], Reshape(Transpose(x, 0, 1), {6, 2, 2})}) {
     EXPECT_EQ(view.storage().get(), x.storage().get());
   }
   EXPECT_NE(Reshape(Transpose(x, 0, 1), {24}).storage().get(), x.storage().get());
@@ -137,7 +137,9 @@ TEST(Views, SayWhatIsWrong) {
   EXPECT_EQ(ErrorOf([&] { Squeeze(x, 0); }), "squeeze: dim 0 of shape (2, 3) has size 2, expected 1");
   EXPECT_EQ(ErrorOf([&] { Split(x, 2, 1); }), "split: dim 1 of shape (2, 3) does not divide into 2 parts");
   EXPECT_EQ(ErrorOf([&] { Concat({}, 0); }), "concat: no tensors were given");
-  EXPECT_EQ(ErrorOf([&] { Concat({x, RandomTensor("y", {2, 4})}, 0); }),
+  EXPECT_EQ(ErrorOf([&] {
+              Concat({x, RandomTensor("y", {2, 4})}, 0);
+            }),
             "concat: f64 (2, 4) cpu does not fit f64 (2, 3) cpu: dtypes and all sizes but that of dim 0 must be equal");
 }
 
@@ -178,14 +180,19 @@ TEST_P(SavedAlias, ChangedInPlaceIsAnErrorInBackward) {
   EXPECT_LE(MaxDifference(tape.Grad(x), reference.Grad(x2)), 1e-15);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Views, SavedAlias,
-    ::testing::Values(AliasCase{"Transpose", [](const Tensor& a) { return Transpose(a, 0, 1); }},
-                      AliasCase{"Narrow", [](const Tensor& a) { return Narrow(a, 1, 1, 2); }},
-                      AliasCase{"Reshape", [](const Tensor& a) { return Reshape(a, {3, 2}); }},
-                      AliasCase{"Broadcast", [](const Tensor& a) { return Expand(a, {4, 2, 3}); }},
-                      AliasCase{"Itself", [](const Tensor& a) { return a; }}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Views, SavedAlias,
+                         ::testing::Values(AliasCase{"Transpose", [](const Tensor& a) { return Transpose(a, 0, 1); }},
+                                           AliasCase{"Narrow", [](const Tensor& a) { return Narrow(a, 1, 1, 2); }},
+                                           AliasCase{"Reshape",
+                                                     [](const Tensor& a) {
+                                                       return Reshape(a, {3, 2});
+                                                     }},
+                                           AliasCase{"Broadcast",
+                                                     [](const Tensor& a) {
+                                                       return Expand(a, {4, 2, 3});
+                                                     }},
+                                           AliasCase{"Itself", [](const Tensor& a) { return a; }}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace tessera::testing

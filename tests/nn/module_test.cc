@@ -76,7 +76,9 @@ TEST(Module, RefusesADoubleName) {
 TEST(Module, PutsThePathInFrontOfAnError) {
   Stack stack;
   ResidentManager params(stack);
-  EXPECT_EQ(ErrorOf([&] { stack.blocks[1](RandomTensor("x", {3, 5}, -1, 1, DType::kF32)); }).rfind("stack.blocks.1.up: linear: ", 0),
+  EXPECT_EQ(ErrorOf([&] {
+              stack.blocks[1](RandomTensor("x", {3, 5}, -1, 1, DType::kF32));
+            }).rfind("stack.blocks.1.up: linear: ", 0),
             0u);
 }
 
@@ -210,7 +212,8 @@ TEST(ResidentManager, CutsRangesWhereDecayChangesAndLeavesFrozenOnesOut) {
   mlp.down.SetRequiresGrad(false);
   ResidentManager params(mlp);
   std::vector<std::string> ranges;
-  for (const ParamRange& range : params.ranges()) ranges.push_back(range.first_path + (range.decay ? " decay" : " plain"));
+  for (const ParamRange& range : params.ranges())
+    ranges.push_back(range.first_path + (range.decay ? " decay" : " plain"));
   EXPECT_EQ(ranges, (std::vector<std::string>{"scale decay", "up.bias plain"}));
 }
 
@@ -219,7 +222,9 @@ TEST(ResidentManager, NamesTheParameterOfAStrayView) {
   ResidentManager params(mlp);
   Tape tape;
   const Tensor x = tape.Watch(RandomTensor("x", {2, 4}, -1, 1, DType::kF32));
-  const std::string error = ErrorOf([&] { Mul(x, mlp.up.weight.Data().WithLayout(Layout({2, 4}, {4, 1}, mlp.up.weight.Data().layout().offset()))); });
+  const std::string error = ErrorOf([&] {
+    Mul(x, mlp.up.weight.Data().WithLayout(Layout({2, 4}, {4, 1}, mlp.up.weight.Data().layout().offset())));
+  });
   EXPECT_NE(error.find("parameter 'up.weight'"), std::string::npos) << error;
 }
 

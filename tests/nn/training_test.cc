@@ -119,8 +119,7 @@ class ModelTest : public ::testing::TestWithParam<std::tuple<std::string, bool>>
   std::string name() const { return std::get<0>(GetParam()); }
   bool recompute() const { return std::get<1>(GetParam()); }
 };
-INSTANTIATE_TEST_SUITE_P(Models, ModelTest,
-                         ::testing::Combine(::testing::Values("gpt", "llama"), ::testing::Bool()),
+INSTANTIATE_TEST_SUITE_P(Models, ModelTest, ::testing::Combine(::testing::Values("gpt", "llama"), ::testing::Bool()),
                          [](const auto& info) {
                            return std::get<0>(info.param) + (std::get<1>(info.param) ? "Recompute" : "Plain");
                          });
@@ -139,7 +138,8 @@ TEST_P(ModelTest, TwentyStepsInDoubleEqualTheIndependentReference) {
   ASSERT_EQ(golden.param_norms.size(), model.module->parameters().size());
   for (nn::Parameter* parameter : model.module->parameters()) {
     ASSERT_TRUE(golden.param_norms.contains(parameter->path())) << parameter->path();
-    EXPECT_NEAR(std::sqrt(SumSquares(*parameter)), golden.param_norms.at(parameter->path()), 1e-10) << parameter->path();
+    EXPECT_NEAR(std::sqrt(SumSquares(*parameter)), golden.param_norms.at(parameter->path()), 1e-10)
+        << parameter->path();
   }
 }
 
@@ -256,8 +256,13 @@ TEST(Llama, HeadsMustBeAMultipleOfKeyValueHeads) {
 }
 
 TEST(Llama, AnExplicitHeadSizeWins) {
-  nn::LlamaConfig config{.vocab_size = 8, .hidden_size = 10, .intermediate_size = 4, .num_hidden_layers = 1,
-                         .num_attention_heads = 4, .num_key_value_heads = 2, .head_dim = 4};
+  nn::LlamaConfig config{.vocab_size = 8,
+                         .hidden_size = 10,
+                         .intermediate_size = 4,
+                         .num_hidden_layers = 1,
+                         .num_attention_heads = 4,
+                         .num_key_value_heads = 2,
+                         .head_dim = 4};
   nn::Llama model(config);
   EXPECT_EQ(model.parameter("layers.0.self_attn.q_proj.weight").shape(), Shape({16, 10}));
   EXPECT_EQ(model.parameter("layers.0.self_attn.k_proj.weight").shape(), Shape({8, 10}));

@@ -9,12 +9,12 @@
 //   TESSERA_OP_CASES(RmsNorm, RmsNormCases());
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "autograd/param.h"
 #include "tensor/tensor.h"
@@ -23,9 +23,9 @@ namespace tessera::testing {
 
 struct OpInput {
   Shape shape;
-  double low = -1, high = 1;   // uniform in [low, high), fixed by the case's name
+  double low = -1, high = 1;  // uniform in [low, high), fixed by the case's name
   bool differentiable = true;
-  int64_t index_below = 0;     // > 0: an i64 tensor of indexes in [0, index_below) instead
+  int64_t index_below = 0;            // > 0: an i64 tensor of indexes in [0, index_below) instead
   std::vector<int64_t> indexes = {};  // those very indexes instead (may hold -100)
   static OpInput Index(const Shape& shape, int64_t below) {
     return {.shape = shape, .differentiable = false, .index_below = below, .indexes = {}};
@@ -38,7 +38,7 @@ struct OpInput {
 // Which layouts an op promises to take for its floating inputs. What it does not promise it must refuse with an Error.
 enum class Layouts {
   kAny,
-  kDenseRows,   // any strides but in the last dimension
+  kDenseRows,  // any strides but in the last dimension
   kContiguous,
 };
 
@@ -63,7 +63,7 @@ class FusedOpCaseTest : public ::testing::TestWithParam<OpCase> {};  // the case
 std::string OpCaseName(const ::testing::TestParamInfo<OpCase>& info);
 std::vector<OpCase> FusedCases(std::vector<OpCase> cases);
 
-#define TESSERA_OP_CASES(Suite, cases)                                                  \
+#define TESSERA_OP_CASES(Suite, cases)                                                 \
   INSTANTIATE_TEST_SUITE_P(Suite, OpCaseTest, ::testing::ValuesIn(cases), OpCaseName); \
   INSTANTIATE_TEST_SUITE_P(Suite, FusedOpCaseTest, ::testing::ValuesIn(FusedCases(cases)), OpCaseName)
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/poisoning_manager.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "tensor/ops/copy.h"
 #include "tensor/ops/fill.h"
@@ -35,9 +35,7 @@ PoisoningManager::PoisoningManager(nn::Module& root, const PoisoningOptions& opt
 
 PoisoningManager::~PoisoningManager() { nn::Adopt(root_, nullptr); }
 
-PoisoningManager::Record& PoisoningManager::record(const nn::Parameter& parameter) {
-  return records_.at(&parameter);
-}
+PoisoningManager::Record& PoisoningManager::record(const nn::Parameter& parameter) { return records_.at(&parameter); }
 
 void PoisoningManager::Lease(Record& record, Phase phase) {
   if (record.leases++ > 0) return;
@@ -58,7 +56,8 @@ Tensor PoisoningManager::Data(nn::Parameter& parameter) {
   Record& entry = record(parameter);
   if (entry.leases == 0) {
     if (!in_backward_) {
-      throw Error(Str("parameter '", parameter.path(), "' is not gathered: read it in its module's forward, let the module "
+      throw Error(Str("parameter '", parameter.path(),
+                      "' is not gathered: read it in its module's forward, let the module "
                       "that uses it say Uses(), or hold a lease (auto w = p.Gather())"));
     }
     Lease(entry, Phase::kBackward);
@@ -145,7 +144,8 @@ void PoisoningManager::Bury(Tensor memory) {
 
 GradTarget PoisoningManager::NextGradTarget(nn::Parameter& parameter) {
   Record& entry = record(parameter);
-  if (!parameter.requires_grad()) throw Error(Str("'", parameter.path(), "' is frozen and was asked for a gradient target"));
+  if (!parameter.requires_grad())
+    throw Error(Str("'", parameter.path(), "' is frozen and was asked for a gradient target"));
   if (entry.target.defined()) return {entry.target, true};
   const DType dtype = options_.dtype == DType::kF64 ? DType::kF64 : options_.target_dtype;
   const Tensor buffer = Empty({parameter.numel() + 2 * kPadding}, dtype, MemoryTag::kGrads);
@@ -175,7 +175,8 @@ std::vector<ParamRange> PoisoningManager::FinishGradients() {
     if (!entry.has_grad) ops::Fill({.out = entry.grad.Write(), .value = 0});
     entry.has_grad = false;
     const Layout flat = Layout::Contiguous({parameter->numel()});
-    ranges.push_back({parameter->path(), entry.shard.WithLayout(flat), entry.grad.WithLayout(flat), parameter->decay()});
+    ranges.push_back(
+        {parameter->path(), entry.shard.WithLayout(flat), entry.grad.WithLayout(flat), parameter->decay()});
   }
   for (const Tensor& memory : graveyard_) {
     for (double value : memory.ToVector()) {

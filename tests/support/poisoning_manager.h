@@ -49,7 +49,9 @@ class PoisoningManager final : public nn::ParamManager {
   std::vector<ParamRange> FinishGradients();
   Tensor Gradient(const nn::Parameter& parameter) { return record(parameter).grad; }
 
-  int gathers(const nn::Parameter& parameter, Phase phase) { return record(parameter).gathers[static_cast<int>(phase)]; }
+  int gathers(const nn::Parameter& parameter, Phase phase) {
+    return record(parameter).gathers[static_cast<int>(phase)];
+  }
   int ready_count(const nn::Parameter& parameter) { return record(parameter).ready; }
   void ResetCounts();
   int alive_gathers() const { return alive_; }

@@ -67,7 +67,8 @@ TYPED_TEST(HalfTest, RoundsToNearestEvenAtEveryBoundary) {
     const float low = ToFloat(TypeParam{static_cast<uint16_t>(bits)});
     const float high = ToFloat(TypeParam{static_cast<uint16_t>(bits + 1)});
     // Around the value, and around the middle between it and the next one (or, at the top, where the next one would be).
-    const double step = std::isfinite(high) ? static_cast<double>(high) - low : std::abs(static_cast<double>(low)) * 0x1p-9;
+    const double step =
+        std::isfinite(high) ? static_cast<double>(high) - low : std::abs(static_cast<double>(low)) * 0x1p-9;
     for (const float centre : {low, static_cast<float>(low + step / 2)}) {
       const uint32_t at = std::bit_cast<uint32_t>(centre);
       for (uint32_t offset = 0; offset < 5; ++offset) values.push_back(FloatOf(at + offset - 2));

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real runs around and past 2^31 and 2^32 elements: offsets of 64 bits in every kernel. Needs 13 GiB of free memory and some
 // minutes, so it is in the suite `slow`: meson test --suite slow. The exhaustive sweeps of cheap functions are here too.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -11,6 +9,7 @@
 #include <string>
 
 #include <Eigen/Core>
+#include <gtest/gtest.h>
 
 #include "tensor/ops/binary.h"
 #include "tensor/ops/copy.h"
@@ -46,7 +45,8 @@ class Huge : public ::testing::TestWithParam<int64_t> {
   // Places where 32-bit arithmetic goes wrong first.
   static std::vector<int64_t> Places(int64_t n) {
     std::vector<int64_t> places;
-    for (const int64_t place : {int64_t{0}, int64_t{12345}, kTwo31 - 1, kTwo31, kTwo31 + 1, kTwo32 - 1, kTwo32, n - 1}) {
+    for (const int64_t place :
+         {int64_t{0}, int64_t{12345}, kTwo31 - 1, kTwo31, kTwo31 + 1, kTwo32 - 1, kTwo32, n - 1}) {
       if (place < n && std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
     }
     return places;
@@ -99,7 +99,8 @@ TEST_P(HugeFloats, ArithmeticInPlace) {
   const Tensor ones = Full({1}, DType::kBF16, 1), grad = Empty({1}, DType::kF64);
   const ConstView dy = ones.WithLayout(ones.layout().Expand({n})).Read();
   const Tensor workspace = Empty({ops::BinaryWorkspaceNumel({n}, {1})}, DType::kF64);
-  ops::BinaryBackward({.op = ops::BinaryOp::kMul, .dy = dy, .a = x.Read(), .db = grad.Write(), .workspace = workspace.Write()});
+  ops::BinaryBackward(
+      {.op = ops::BinaryOp::kMul, .dy = dy, .a = x.Read(), .db = grad.Write(), .workspace = workspace.Write()});
   EXPECT_EQ(grad.Item(), -4.5 * static_cast<double>(n));
 }
 
@@ -141,7 +142,8 @@ TEST_P(HugeRows, EmbeddingReachesTheLastRow) {
     EXPECT_EQ(SumOf(y), 12.0 * kWidth);
     EXPECT_EQ(y.At(0, kWidth - 1), 5);
     const Tensor workspace = Empty({ops::EmbeddingWorkspaceNumel(rows, 4)}, DType::kI64);
-    ops::EmbeddingBackward({.dy = y.Read(), .ids = ids.Read(), .dweight = table.Write(), .workspace = workspace.Write()});
+    ops::EmbeddingBackward(
+        {.dy = y.Read(), .ids = ids.Read(), .dweight = table.Write(), .workspace = workspace.Write()});
     EXPECT_EQ(table.At(rows - 1, kWidth - 1), 10);
     EXPECT_EQ(table.At(rows - 3, 5), 0);
     EXPECT_EQ(SumOf(table), 12.0 * kWidth);

@@ -267,7 +267,9 @@ TEST(Layout, CountsIn64Bits) {
   EXPECT_EQ(layout.stride(0), int64_t{65536} * 4);
   EXPECT_EQ(layout.Narrow(0, 65536, 1).offset(), int64_t{65536} * 65536 * 4);
   EXPECT_EQ(layout.EndOffset(), layout.numel());
-  EXPECT_EQ(ErrorOf([] { Layout::Contiguous({int64_t{1} << 40, int64_t{1} << 40}).numel(); }),
+  EXPECT_EQ(ErrorOf([] {
+              Layout::Contiguous({int64_t{1} << 40, int64_t{1} << 40}).numel();
+            }),
             "shape: (1099511627776, 1099511627776) has more elements than 64 bits count");
 }
 
@@ -299,7 +301,9 @@ TEST(Shapes, BroadcastByNumpysRule) {
 TEST(Shapes, ResolveFillsInTheOneOpenSize) {
   EXPECT_EQ(ResolveShape({2, -1}, 6, "op"), (Shape{2, 3}));
   EXPECT_EQ(ResolveShape({-1}, 0, "op"), (Shape{0}));
-  EXPECT_EQ(ErrorOf([] { ResolveShape({-1, -1}, 6, "op"); }),
+  EXPECT_EQ(ErrorOf([] {
+              ResolveShape({-1, -1}, 6, "op");
+            }),
             "op: shape (-1, -1) may hold one -1 and no other negative size");
   EXPECT_EQ(ErrorOf([] { ResolveShape({0, -1}, 0, "op"); }), "op: 0 elements do not fit shape (0, -1)");
 }

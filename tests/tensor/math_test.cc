@@ -14,8 +14,8 @@ using ops::UnaryOp;
 struct Function {
   UnaryOp op;
   double (*exact)(double);
-  double ulps;        // in units of the last place of the exact value
-  double extra = 0;   // per unit of |x|^3: an exponential of a rounded cube is as far off as its exponent is
+  double ulps;       // in units of the last place of the exact value
+  double extra = 0;  // per unit of |x|^3: an exponential of a rounded cube is as far off as its exponent is
   float low = -std::numeric_limits<float>::infinity();
 };
 
@@ -29,7 +29,8 @@ const Function kFunctions[] = {
     {UnaryOp::kTanh, [](double x) { return std::tanh(x); }, 1.5},
     {UnaryOp::kSigmoid, Sigmoid, 2.5},
     {UnaryOp::kSilu, [](double x) { return x * Sigmoid(x); }, 3.5, 0, -87},
-    {UnaryOp::kGeluTanh, [](double x) { return x * Sigmoid(1.5957691216057307 * (x + 0.044715 * x * x * x)); }, 5, 0.4, -8},
+    {UnaryOp::kGeluTanh, [](double x) { return x * Sigmoid(1.5957691216057307 * (x + 0.044715 * x * x * x)); }, 5, 0.4,
+     -8},
     {UnaryOp::kGeluErf, [](double x) { return x * 0.5 * std::erfc(-x * 0.70710678118654752); }, 8, 0, -13},
 };
 
@@ -74,8 +75,8 @@ void Sweep(uint64_t step) {
 TEST(Math, IsWithinUnitsOfTheLastPlaceOverAllMagnitudes) { Sweep(4093); }
 
 TEST(Math, HandlesTheEdgesOfExp) {
-  const float edges[] = {88.7228f, 88.72284f, 88.723f, 89, 1e30f, -87.33f, -87.34f, -100, -103.97f, -104, -1e30f, 0, -0.0f,
-                         1e-45f, -1e-45f};
+  const float edges[] = {88.7228f, 88.72284f, 88.723f, 89, 1e30f, -87.33f, -87.34f, -100,
+                         -103.97f, -104,      -1e30f,  0,  -0.0f, 1e-45f,  -1e-45f};
   const Tensor x = Tensor::From(std::vector<float>(std::begin(edges), std::end(edges)), {15}), y = EmptyLike(x);
   ops::UnaryForward({.op = UnaryOp::kExp, .x = x.Read(), .y = y.Write()});
   for (int64_t i = 0; i < 15; ++i) EXPECT_LE(UlpError(static_cast<float>(y.At(i)), std::exp(x.At(i))), 1) << x.At(i);

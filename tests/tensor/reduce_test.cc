@@ -33,7 +33,8 @@ std::vector<double> PlainSumTo(const Tensor& x, const Shape& shape) {
   for (double value : x.ToVector()) {
     size_t place = 0;
     for (int dim = 0; dim < x.rank(); ++dim) {
-      place = place * static_cast<size_t>(kept[dim]) + (kept[dim] == 1 ? 0 : static_cast<size_t>(index[static_cast<size_t>(dim)]));
+      place = place * static_cast<size_t>(kept[dim]) +
+              (kept[dim] == 1 ? 0 : static_cast<size_t>(index[static_cast<size_t>(dim)]));
     }
     sums[place] += value;
     for (int dim = x.rank() - 1; dim >= 0; --dim) {
@@ -136,7 +137,8 @@ TEST(Reduce, RefusesAnOutputThatDoesNotFit) {
 }
 
 TEST(Binary, LongBroadcastGradientsAreCutAndAddedInOrder) {
-  const Tensor dy = RandomTensor("dy", {20000, 9}, -1, 1, DType::kF32), a = RandomTensor("a", {20000, 9}, -1, 1, DType::kF32);
+  const Tensor dy = RandomTensor("dy", {20000, 9}, -1, 1, DType::kF32),
+               a = RandomTensor("a", {20000, 9}, -1, 1, DType::kF32);
   const Tensor workspace = Empty({ops::BinaryWorkspaceNumel({20000, 9}, {9})}, DType::kF64);
   ASSERT_GT(workspace.numel(), 0);
   const Tensor db = Full({9}, DType::kF32, 1);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/rng.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace tessera::testing {
 namespace {
@@ -36,10 +36,17 @@ TEST(RngKey, StaysTheSameForEver) {
 
 TEST(RngKey, PartsAndTheirOrderMatter) {
   const RngKey key(1);
-  const uint64_t bits[] = {key.bits(),           RngKey(2).bits(),          key.With("a").bits(),
-                           key.With("b").bits(), key.With("").bits(),       key.With(0).bits(),
-                           key.With(1).bits(),   key.With(1).With(2).bits(), key.With(2).With(1).bits(),
-                           key.With("ab").bits(), key.With("a").With("b").bits()};
+  const uint64_t bits[] = {key.bits(),
+                           RngKey(2).bits(),
+                           key.With("a").bits(),
+                           key.With("b").bits(),
+                           key.With("").bits(),
+                           key.With(0).bits(),
+                           key.With(1).bits(),
+                           key.With(1).With(2).bits(),
+                           key.With(2).With(1).bits(),
+                           key.With("ab").bits(),
+                           key.With("a").With("b").bits()};
   for (const uint64_t& a : bits) {
     for (const uint64_t& b : bits) EXPECT_TRUE(&a == &b || a != b);
   }

@@ -15,7 +15,8 @@
 namespace tessera::testing {
 namespace {
 
-constexpr DType kAllTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64, DType::kI32, DType::kI64, DType::kU8};
+constexpr DType kAllTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64,
+                               DType::kI32, DType::kI64,  DType::kU8};
 constexpr DType kFloatingTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
 
 // One shape in every kind of layout, each inside NaN-free memory of its own.
@@ -59,7 +60,8 @@ TEST(Tensor, SaysWhatIsWrong) {
   EXPECT_EQ(ErrorOf([&] { x.At(0); }), "At: 1 indexes for shape (2, 3)");
   EXPECT_EQ(ErrorOf([&] { x.Item(); }), "Item: shape (2, 3) has 6 elements, not 1");
   EXPECT_EQ(ErrorOf([&] { none.Read(); }), "tensor: an undefined tensor has no data");
-  EXPECT_EQ(ErrorOf([&] { EmptyOn(kMeta, {1}, DType::kF32).Item(); }), "Item: the tensor is on meta, this reads CPU memory");
+  EXPECT_EQ(ErrorOf([&] { EmptyOn(kMeta, {1}, DType::kF32).Item(); }),
+            "Item: the tensor is on meta, this reads CPU memory");
   EXPECT_EQ(ErrorOf([] { Tensor::From<float>({1, 2}, {3}); }), "tensor: 2 values do not fill shape (3)");
   EXPECT_EQ(ErrorOf([&] { x.WithLayout(Layout::Contiguous({7})); }),
             "tensor: shape (7) strides (1) offset 0 reaches past the 24 bytes of its storage");
@@ -81,7 +83,9 @@ TEST(Fill, WritesEveryDTypeInEveryLayoutAndNothingElse) {
     }
   }
   const Tensor row = Zeros({1, 3}, DType::kF32);
-  EXPECT_NE(ErrorOf([&] { ops::Fill({.out = row.WithLayout(row.layout().Expand({2, 3})).Write()}); }).find("fill: out names"),
+  EXPECT_NE(ErrorOf([&] {
+              ops::Fill({.out = row.WithLayout(row.layout().Expand({2, 3})).Write()});
+            }).find("fill: out names"),
             std::string::npos);
 }
 
@@ -127,9 +131,13 @@ TEST(Copy, Accumulates) {
 
 TEST(Copy, RefusesWhatDoesNotFit) {
   const Tensor x = Zeros({2, 3}, DType::kF32);
-  EXPECT_EQ(ErrorOf([&] { ops::Copy({.x = x.Read(), .out = Zeros({3, 2}, DType::kF32).Write()}); }),
+  EXPECT_EQ(ErrorOf([&] {
+              ops::Copy({.x = x.Read(), .out = Zeros({3, 2}, DType::kF32).Write()});
+            }),
             "copy: x has shape (2, 3), out has (3, 2); they must be equal");
-  EXPECT_EQ(ErrorOf([&] { ops::Copy({.x = x.Read(), .out = EmptyOn(kMeta, {2, 3}, DType::kF32).Write()}); }),
+  EXPECT_EQ(ErrorOf([&] {
+              ops::Copy({.x = x.Read(), .out = EmptyOn(kMeta, {2, 3}, DType::kF32).Write()});
+            }),
             "copy: x is on cpu, out is on meta; they must be equal");
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tensor/thread_pool.h"
 
-#include <gtest/gtest.h>
-#include <sys/resource.h>
-
 #include <chrono>
 #include <numeric>
 #include <set>
 #include <stdexcept>
 #include <string>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "tensor/context.h"
 
