@@ -34,7 +34,7 @@ BinaryReads BinaryGradReads(BinaryOp op, BinarySide side) {
 }
 
 int64_t BinaryWorkspaceNumel(const Shape& y, const Shape& operand) {
-  return PlanSum("binary", y, operand).workspace_numel();
+  return y == operand ? 0 : PlanSum("binary", y, operand).workspace_numel();
 }
 
 void BinaryForward(const BinaryForwardArgs& args) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "autograd/loss.h"
 #include "autograd/tape.h"
@@ -169,6 +170,33 @@ TEST_P(ModelTest, ThePoisoningManagerGivesTheBitsOfTheResidentOne) {
       EXPECT_EQ(params.ready_count(*parameters[i]), kSteps) << parameters[i]->path();
     }
     EXPECT_EQ(params.alive_gathers(), 0);
+  }
+}
+
+TEST_P(ModelTest, TwoModelsTrainOnTwoThreadsAtOnce) {
+  constexpr int kFewSteps = 4;
+  const auto train = [&](Trace* trace) {
+    Model model = MakeModel(name(), recompute());
+    PoisoningManager params(*model.module);
+    *trace = Train(model, [&] { return params.FinishGradients(); }, kFewSteps);
+  };
+  Trace alone, first, second;
+  train(&alone);
+  std::thread a([&] { train(&first); }), b([&] { train(&second); });
+  a.join();
+  b.join();
+  for (const Trace* trace : {&first, &second}) {
+    for (size_t i = 0; i < alone.weights.size(); ++i) EXPECT_TRUE(BitEqual(trace->weights[i], alone.weights[i]));
+  }
+}
+
+TEST_P(ModelTest, GradientTargetsMayBeOfAnotherDtype) {
+  Model plain = MakeModel(name(), recompute()), other = MakeModel(name(), recompute());
+  const Trace expected = TrainResident(plain, DType::kF32);
+  PoisoningManager params(*other.module, {.target_dtype = DType::kF64});
+  const Trace got = Train(other, [&] { return params.FinishGradients(); });
+  for (size_t i = 0; i < expected.steps.size(); ++i) {
+    EXPECT_NEAR(got.steps[i].loss, expected.steps[i].loss, 1e-5) << "step " << i;
   }
 }
 

@@ -3,6 +3,7 @@
 // kernels.
 #include "tensor/ops/gemm.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -357,6 +358,7 @@ TEST(Gemm, TheBitsDoNotDependOnTheNumberOfThreads) {
     const std::vector<char> one = BytesWith(1, test);
     EXPECT_EQ(BytesWith(2, test), one);
     EXPECT_EQ(BytesWith(3, test), one);
+    EXPECT_EQ(BytesWith(7, test), one);
   }
 }
 
