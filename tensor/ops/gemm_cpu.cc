@@ -12,8 +12,34 @@
 #include "tensor/ops/gemm_tile.h"
 #include "tensor/scratch.h"
 
+#if !defined(__AVX2__)
+// Named after the instruction set: Eigen's templates are weak symbols, and of any other Eigen in the program, compiled
+// for another machine perhaps, the linker would keep one copy for both.
+#define TESSERA_JOIN_(a, b) a##b
+#define TESSERA_JOIN(a, b) TESSERA_JOIN_(a, b)
+#define Eigen TESSERA_JOIN(Eigen_, TESSERA_ISA)
+#include <Eigen/Core>
+#endif
+
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {
+
+#if !defined(__AVX2__)
+template <class T>
+void MultiplyPanels(int h, int w, const TileProduct<T>& tile) {
+  using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using ColMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
+  const Eigen::Map<const ColMajor> left(tile.a, h, tile.k_count);
+  const Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>> right(tile.b, tile.k_count, w,
+                                                                  Eigen::OuterStride<>(tile.ldb));
+  Eigen::Map<RowMajor, 0, Eigen::OuterStride<>> out(tile.c, h, w, Eigen::OuterStride<>(tile.ldc));
+  if (tile.accumulate) {
+    out.noalias() += tile.alpha * left * right;
+  } else {
+    out.noalias() = tile.alpha * left * right;
+  }
+}
+#endif
 
 constexpr int64_t kMaxPiece = 256;
 constexpr int64_t kMaxCols = 1024;     // of a block that comes back to its sums: with its rows, a megabyte of them

@@ -12,15 +12,6 @@
 
 #include "tensor/half.h"
 
-#if !defined(__AVX2__)
-// Each instruction set has an Eigen of its own: its templates are weak symbols, and the linker would keep one copy of
-// all.
-#define TESSERA_JOIN_(a, b) a##b
-#define TESSERA_JOIN(a, b) TESSERA_JOIN_(a, b)
-#define Eigen TESSERA_JOIN(Eigen_, TESSERA_ISA)
-#include <Eigen/Core>
-#endif
-
 namespace tessera::ops::cpu::TESSERA_ISA {
 namespace {
 
@@ -159,19 +150,7 @@ struct Tile {
 };
 
 template <class T>
-void MultiplyPanels(int h, int w, const TileProduct<T>& tile) {
-  using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  using ColMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
-  const Eigen::Map<const ColMajor> left(tile.a, h, tile.k_count);
-  const Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>> right(tile.b, tile.k_count, w,
-                                                                  Eigen::OuterStride<>(tile.ldb));
-  Eigen::Map<RowMajor, 0, Eigen::OuterStride<>> out(tile.c, h, w, Eigen::OuterStride<>(tile.ldc));
-  if (tile.accumulate) {
-    out.noalias() += tile.alpha * left * right;
-  } else {
-    out.noalias() = tile.alpha * left * right;
-  }
-}
+void MultiplyPanels(int h, int w, const TileProduct<T>& tile);  // in gemm_cpu.cc, the one file with Eigen
 
 #endif
 
