@@ -178,7 +178,8 @@ TEST_P(ModelTest, TwoModelsTrainOnTwoThreadsAtOnce) {
   const auto train = [&](Trace* trace) {
     Model model = MakeModel(name(), recompute());
     PoisoningManager params(*model.module);
-    *trace = Train(model, [&] { return params.FinishGradients(); }, kFewSteps);
+    *trace = Train(
+        model, [&] { return params.FinishGradients(); }, kFewSteps);
   };
   Trace alone, first, second;
   train(&alone);
