@@ -3,24 +3,10 @@
 
 #include <algorithm>
 
+#include "tensor/edit_distance.h"
+
 namespace tessera::nn {
 namespace {
-
-// Levenshtein distance, for "did you mean".
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
-    }
-  }
-  return row[b.size()];
-}
 
 void CheckName(const Module& parent, std::string_view name, const std::vector<std::string>& taken) {
   const std::string where = parent.scope_path().empty() ? "the root" : "'" + parent.scope_path() + "'";

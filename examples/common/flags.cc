@@ -15,6 +15,7 @@
 #include "absl/flags/usage_config.h"
 #include "examples/common/format.h"
 #include "examples/common/terminal.h"
+#include "tensor/edit_distance.h"
 #include "tensor/error.h"
 
 namespace tessera::examples {
@@ -42,21 +43,6 @@ std::vector<std::string_view> KnownNames(std::span<const FlagGroup> groups) {
 
 bool IsHelp(std::string_view argument) {
   return argument == "--help" || argument == "-help" || argument == "-h" || argument == "--h";
-}
-
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row.back();
 }
 
 // Case and the kind of dash do not matter, and "batchsize" is "batch_size".

@@ -13,6 +13,7 @@
 #include "nn/norm.h"
 #include "nn/resident_manager.h"
 #include "nn/units.h"
+#include "optim/plain_optimizer.h"
 #include "tests/support/op_case.h"
 #include "tests/support/poisoning_manager.h"
 
@@ -215,6 +216,56 @@ TEST(ResidentManager, CutsRangesWhereDecayChangesAndLeavesFrozenOnesOut) {
   for (const ParamRange& range : params.ranges())
     ranges.push_back(range.first_path + (range.decay ? " decay" : " plain"));
   EXPECT_EQ(ranges, (std::vector<std::string>{"scale decay", "up.bias plain"}));
+}
+
+TEST(ResidentManager, FrozenParametersKeepTheirBytesAndHaveNoState) {
+  Mlp mlp;
+  mlp.up.SetRequiresGrad(false);
+  ResidentManager params(mlp, {.seed = 2});
+  optim::PlainOptimizer optimizer(optim::Optimizer::Create(optim::AdamOptions{.lr = 0.1, .weight_decay = 0.5}),
+                                  params.ranges());
+  const Tensor before = CopyTo(mlp.up.weight.Data(), DType::kF32), moved = CopyTo(mlp.down.weight.Data(), DType::kF32);
+  double squares = 0;
+  for (int step = 0; step < 10; ++step) {
+    Tape tape;
+    tape.Backward(Mean(Square(mlp(RandomTensor("x", {8, 4}, -1, 1, DType::kF32)))));
+    const std::vector<ParamRange>& ranges = params.FinishGradients();
+    squares = 0;
+    for (nn::Parameter* parameter : mlp.parameters()) {
+      if (!parameter->requires_grad()) continue;
+      for (double g : params.Gradient(*parameter).ToVector()) squares += g * g;
+    }
+    optimizer.Step(ranges);
+  }
+  EXPECT_TRUE(BitEqual(mlp.up.weight.Data(), before));
+  EXPECT_FALSE(BitEqual(mlp.down.weight.Data(), moved));
+  EXPECT_NEAR(optimizer.grad_norm(), std::sqrt(squares), 1e-6);
+  EXPECT_LT(optimizer.state_bytes(), 2 * 4 * (mlp.TrainableParameterCount() + 3 * 32));  // two moments, and the gaps
+}
+
+TEST(ResidentManager, ParametersWithoutElementsAreLegal) {
+  struct Net : nn::Layer<Net> {
+    nn::Linear full{this, "full", 4, 4}, empty{this, "empty", 4, 0, {.bias = false}};
+    Tensor Forward(const Tensor& x) { return Add(Mean(Square(full(x))), Sum(empty(x))); }
+  };
+  struct Alone : nn::Layer<Alone> {
+    nn::Linear full{this, "full", 4, 4};
+    Tensor Forward(const Tensor& x) { return Mean(Square(full(x))); }
+  };
+  const auto train = [](auto& net) {
+    ResidentManager params(net, {.seed = 4});
+    optim::PlainOptimizer optimizer(optim::Optimizer::Create(optim::AdamOptions{}), params.ranges());
+    for (int step = 0; step < 3; ++step) {
+      Tape tape;
+      tape.Backward(net(RandomTensor("x", {2, 4}, -1, 1, DType::kF32)));
+      optimizer.Step(params.FinishGradients());
+    }
+    return CopyTo(net.full.weight.Data(), DType::kF32);
+  };
+  Net net;
+  Alone alone;
+  EXPECT_TRUE(BitEqual(train(net), train(alone)));
+  EXPECT_EQ(net.empty.weight.shape(), Shape({0, 4}));
 }
 
 TEST(ResidentManager, NamesTheParameterOfAStrayView) {

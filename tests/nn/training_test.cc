@@ -13,6 +13,7 @@
 #include "nn/resident_manager.h"
 #include "optim/plain_optimizer.h"
 #include "tensor/context.h"
+#include "tensor/thread_pool.h"
 #include "tests/support/golden.h"
 #include "tests/support/golden_inputs.h"
 #include "tests/support/op_case.h"
@@ -235,6 +236,21 @@ TEST_P(ModelTest, BackwardGathersWhatItNeedsAndNoMore) {
   }
 }
 
+TEST_P(ModelTest, HasTheSameBitsOnAnyNumberOfThreads) {
+  std::vector<Trace> traces;
+  for (int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    Context context = CurrentContext();
+    context.thread_pool = &pool;
+    const ContextGuard guard(context);
+    Model model = MakeModel(name(), recompute(), name() == "gpt" ? 0.1 : 0);
+    traces.push_back(TrainResident(model, DType::kF32));
+  }
+  for (size_t i = 0; i < traces[0].weights.size(); ++i) {
+    EXPECT_TRUE(BitEqual(traces[0].weights[i], traces[1].weights[i]));
+  }
+}
+
 TEST_P(ModelTest, EvaluationRecordsNothingAndKeepsNothing) {
   Model model = MakeModel(name(), recompute());
   nn::ResidentManager params(*model.module);
@@ -269,6 +285,16 @@ TEST_P(ModelTest, SixteenBitTrainingFollowsSingle) {
   for (size_t i = 0; i < expected.steps.size(); ++i) {
     EXPECT_NEAR(got.steps[i].loss, expected.steps[i].loss, 0.03) << "step " << i;
   }
+}
+
+TEST(Gpt, CountsATiedHeadOnce) {
+  const nn::Gpt model(nn::GptConfig::Gpt2_124M());
+  EXPECT_EQ(model.ParameterCount(), 124439808);
+}
+
+TEST(Llama, CountsItsParameters) {
+  const nn::Llama model(nn::LlamaConfig::Llama3_2_1B());
+  EXPECT_EQ(model.ParameterCount(), 1235814400);
 }
 
 TEST(Gpt, MoreTokensThanPositionsIsAClearError) {
