@@ -41,12 +41,16 @@ std::string Shape::ToString() const {
 bool Shape::operator==(const Shape& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
 
 Layout Layout::Contiguous(const Shape& shape, int64_t offset) {
+  for (int64_t size : shape) {
+    if (size < 0) throw Error(Str("shape: ", shape, " has a negative size"));
+  }
+  shape.numel();  // throws when 64 bits do not count them
   Shape strides = shape;
   int64_t stride = 1;
   for (int dim = shape.rank() - 1; dim >= 0; --dim) {
-    if (shape[dim] < 0) throw Error(Str("shape: ", shape, " has a negative size"));
     strides[dim] = stride;
-    stride *= std::max<int64_t>(shape[dim], 1);
+    // Around a size of 0 the others may be anything, and no stride matters.
+    if (__builtin_mul_overflow(stride, std::max<int64_t>(shape[dim], 1), &stride)) stride = 1;
   }
   return Layout(shape, strides, offset);
 }
