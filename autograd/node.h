@@ -29,16 +29,16 @@ class Saved {
   Saved(const Input& input);    // NOLINT: implicit on purpose
   Saved(const Tensor& tensor);  // NOLINT: implicit on purpose
 
-  bool present() const { return tensor_.defined() || param_.source() != nullptr; }
-  bool is_param() const { return param_.source() != nullptr; }
-  const Shape& shape() const { return is_param() ? param_.shape() : tensor_.shape(); }
-  DType dtype() const { return is_param() ? param_.source()->dtype() : tensor_.dtype(); }
+  bool present() const { return tensor_.defined() || is_param(); }
+  bool is_param() const { return param_ != nullptr; }
+  const Shape& shape() const { return is_param() ? param_->shape() : tensor_.shape(); }
+  DType dtype() const { return is_param() ? param_->source()->dtype() : tensor_.dtype(); }
   // `op` names the node in the error for a changed tensor.
   Tensor Get(const char* op) const;
 
  private:
   Tensor tensor_;
-  ParamRef param_;
+  std::unique_ptr<ParamRef> param_;
   uint32_t version_ = 0;
 };
 
@@ -58,7 +58,7 @@ class Node {
   struct Edge {
     uint32_t slot = 0;  // 0: none
     bool tracked = false;
-    ParamRef param;
+    std::unique_ptr<ParamRef> param;  // apart, for a node is small when its inputs are tensors
   };
   static constexpr size_t kInlineEdges = 4;
   const Edge& edge(int input) const {

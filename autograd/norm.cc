@@ -27,8 +27,8 @@ void AddInputGrads(BackwardContext& ctx, const Tensor& dx) {
 class RmsNormNode final : public Node {
  public:
   // x is what was normalised.
-  RmsNormNode(const Saved& x, const Input& weight, const Tensor& rstd, bool fused)
-      : x_(x), weight_(weight), rstd_(rstd), fused_(fused) {}
+  RmsNormNode(Saved x, const Input& weight, const Tensor& rstd, bool fused)
+      : x_(std::move(x)), weight_(weight), rstd_(rstd), fused_(fused) {}
   const char* name() const override { return "rms_norm"; }
 
   void Backward(BackwardContext& ctx) override {
@@ -63,9 +63,8 @@ class RmsNormNode final : public Node {
 class LayerNormNode final : public Node {
  public:
   // x is what was normalised.
-  LayerNormNode(const Saved& x, const Input& weight, const Input& bias, const Tensor& mean, const Tensor& rstd,
-                bool fused)
-      : x_(x), weight_(weight), mean_(mean), rstd_(rstd), fused_(fused), bias_is_param_(bias.is_param()) {}
+  LayerNormNode(Saved x, const Input& weight, const Input& bias, const Tensor& mean, const Tensor& rstd, bool fused)
+      : x_(std::move(x)), weight_(weight), mean_(mean), rstd_(rstd), fused_(fused), bias_is_param_(bias.is_param()) {}
   const char* name() const override { return "layer_norm"; }
 
   void Backward(BackwardContext& ctx) override {

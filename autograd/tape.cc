@@ -134,8 +134,8 @@ void Tape::Record(std::unique_ptr<Node> node, std::span<const Input* const> inpu
     Node::Edge& edge = i < Node::kInlineEdges ? node->edges_[i] : node->more_edges_[i - Node::kInlineEdges];
     edge.tracked = true;
     if (input.is_param()) {
-      edge.param = input.param();
-      CountUse(edge.param.source());
+      edge.param = std::make_unique<ParamRef>(input.param());
+      CountUse(edge.param->source());
     } else {
       edge.slot = input.tensor()->grad_id().slot;
     }
@@ -288,7 +288,7 @@ void Tape::RunNode(Node& node) {
   if (reached) node.Backward(ctx);
   for (uint32_t i = 0; i < node.edge_count_; ++i) {
     const Node::Edge& edge = node.edge(static_cast<int>(i));
-    if (edge.tracked && edge.slot == 0) root_->ReleaseUse(edge.param.source());
+    if (edge.tracked && edge.slot == 0) root_->ReleaseUse(edge.param->source());
   }
   if (!reached) {
     for (ParamSource* source : node.touched_) root_->ReleaseUse(source);
@@ -314,7 +314,7 @@ const Tensor& BackwardContext::DenseOutputGrad(int index) {
 
 GradTarget BackwardContext::Target(int input, const Shape& shape, DType dtype) {
   const Node::Edge& edge = node_.edge(input);
-  if (edge.slot == 0) return edge.param.NextGradTarget();
+  if (edge.slot == 0) return edge.param->NextGradTarget();
   Tensor& held = tape_.slots_[edge.slot].grad;
   if (!held.defined()) {
     Device device;
@@ -335,7 +335,7 @@ void BackwardContext::AddGrad(int input, Tensor grad) {
     tape_.AddToSlot(edge.slot, std::move(grad));
     return;
   }
-  const GradTarget target = edge.param.NextGradTarget();
+  const GradTarget target = edge.param->NextGradTarget();
   ops::Copy({.x = grad.Read(), .out = target.buffer.Write(), .accumulate = target.accumulate});
 }
 
@@ -357,7 +357,7 @@ NoGrad::~NoGrad() {
 
 Saved::Saved(const Input& input) {
   if (input.is_param()) {
-    param_ = input.param();
+    param_ = std::make_unique<ParamRef>(input.param());
   } else if (input.present()) {
     *this = Saved(*input.tensor());
   }
@@ -374,7 +374,7 @@ Saved::Saved(const Tensor& tensor) : tensor_(tensor.Detach()) {
 }
 
 Tensor Saved::Get(const char* op) const {
-  if (is_param()) return param_.Data();
+  if (is_param()) return param_->Data();
   if (!tensor_.defined()) return tensor_;
   if (tensor_.storage()->version() != version_) {
     throw Error(Str(op, ": a tensor saved for backward (", tensor_, ") was modified in place: it was at version ",
