@@ -78,7 +78,7 @@ class Module : public ScopeOwner {
 // Hands the tree to a manager (or takes it back with null). A tree has at most one at a time.
 void Adopt(Module& root, ParamManager* manager);
 
-// Base of every module: calling it opens its scope (path, gathers, profiler ranges) and runs D::Forward.
+// Base of every module: calling it opens its scope (path, gathers) and runs D::Forward.
 template <class D>
 class Layer : public Module {
  public:

@@ -4,7 +4,7 @@
 //
 //   Mlp model;
 //   nn::ResidentManager params(model, {.dtype = DType::kF32, .seed = 1});
-//   optim::PlainOptimizer optimizer(optim::AdamWOptions{.lr = 1e-3}, params.ranges());
+//   optim::PlainOptimizer optimizer(optim::Optimizer::Create(optim::AdamOptions{.lr = 1e-3}), params.ranges());
 //   for (...) {
 //     Tape tape;
 //     Backward(CrossEntropy(model(x), y));

@@ -18,7 +18,6 @@ struct Context {
   Device device = kCpu;
   Allocator* cpu_allocator = nullptr;  // null: the process's shared one
   ThreadPool* thread_pool = nullptr;   // null: the process's shared one
-  bool deterministic = true;           // every CPU op is; a GPU op that cannot be refuses by name
   uint64_t seed = 0;
 
   // What makes one random mask differ from the next: the key is (seed, step, micro_step, rank, path, call). Whoever
