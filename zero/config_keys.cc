@@ -232,7 +232,7 @@ std::string SuggestKey(std::string_view block, std::string_view name) {
   if (name.size() > kLongest) return "";
   const std::string plain = WithoutUnderscores(name);
   const ConfigKey* nearest = nullptr;
-  size_t least = std::max<size_t>(2, plain.size() / 4) + 1;
+  size_t least = std::max<size_t>(1, plain.size() / 3) + 1;
   for (const ConfigKey& key : kKeys) {  // in the same block: the nearest spelling
     if (BlockOf(key.path) != block) continue;
     const size_t distance = EditDistance(plain, WithoutUnderscores(NameOf(key.path)));

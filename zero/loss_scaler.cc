@@ -9,27 +9,25 @@
 namespace tessera::zero {
 
 std::string ScaleUpdate::ToString() const {
-  const std::string counts = reports_scale ? Str(" (hysteresis ", hysteresis, ", skipped ", skipped, ")")
-                                           : Str(" (skipped ", skipped, ", ", skipped_in_a_row, " in a row)");
-  const std::string skipped_for = "step skipped, gradients are not finite";
+  const std::string counts = is_dynamic ? Str(" (hysteresis ", hysteresis, ", skipped ", skipped, ")")
+                                        : Str(" (skipped ", skipped, ", ", skipped_in_a_row, " in a row)");
+  const std::string skip = "step skipped, gradients are not finite";
   switch (event) {
     case ScaleEvent::kKept:
-      return reports_scale ? Str("loss scale ", next_scale, counts) : Str("step applied", counts);
+      return (has_scale ? Str("loss scale ", next_scale) : "step applied") + counts;
     case ScaleEvent::kGrew:
       return Str("loss scale grows from ", scale, " to ", next_scale, counts);
     case ScaleEvent::kHysteresisUsed:
-      return Str(skipped_for, "; loss scale stays ", next_scale, counts);
+      return Str(skip, "; loss scale stays ", next_scale, counts);
     case ScaleEvent::kShrunk:
-      return Str(skipped_for, "; loss scale shrinks from ", scale, " to ", next_scale, counts);
+      return Str(skip, "; loss scale shrinks from ", scale, " to ", next_scale, counts);
     case ScaleEvent::kAtMinimum:
-      return Str(skipped_for, "; loss scale ", scale, " is at its minimum and cannot shrink, the run ends", counts);
+      return Str(skip, "; loss scale ", scale, " is the minimum and cannot shrink, the run ends", counts);
     case ScaleEvent::kSkipped:
-      return reports_scale ? Str(skipped_for, "; loss scale is fixed at ", scale, " (skipped ", skipped, ", ",
-                                 skipped_in_a_row, " in a row)")
-                           : Str(skipped_for, counts);
+      return Str(skip, has_scale ? Str("; loss scale is fixed at ", scale) : "", counts);
     case ScaleEvent::kTooManySkipped:
-      return Str(skipped_for, "; ", skipped_in_a_row, " steps in a row are skipped, the run ends", " (skipped ",
-                 skipped, ")");
+      return Str(skip, has_scale ? Str("; loss scale is fixed at ", scale) : "", "; too many in a row, the run ends",
+                 counts);
   }
   return "?";
 }
@@ -87,7 +85,8 @@ ScaleUpdate LossScaler::Update(bool overflow) {
   update.event = overflow ? Overflow() : CleanStep();
   ++state_.iteration;
   update.next_scale = state_.scale;
-  update.reports_scale = options_.enabled;
+  update.has_scale = options_.enabled;
+  update.is_dynamic = is_dynamic_;
   update.hysteresis = state_.hysteresis;
   update.skipped = state_.skipped;
   update.skipped_in_a_row = state_.skipped_in_a_row;

@@ -33,7 +33,8 @@ struct ScaleUpdate {
   ScaleEvent event = ScaleEvent::kKept;
   double scale = 1;       // that backward used
   double next_scale = 1;  // of the next step
-  bool reports_scale = true;
+  bool has_scale = true;  // false: bf16 and f32, where the line does not mention one
+  bool is_dynamic = true;
   int64_t hysteresis = 0;  // tokens left
   int64_t skipped = 0;     // steps so far
   int64_t skipped_in_a_row = 0;
