@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "tensor/error.h"
@@ -13,6 +14,7 @@ namespace tessera {
 enum class Phase : uint8_t { kForward, kRecompute, kBackward };
 std::string_view Name(Phase phase);
 
+class ParamSource;
 class ScopeOwner;
 
 // What a manager of parameters hears. In backward, a scope is entered when its last node comes up and left after its
@@ -25,7 +27,8 @@ class TapeObserver {
   virtual void OnExit(ScopeOwner& scope, Phase phase) noexcept = 0;
   virtual void OnRecomputeBegin() {}
   virtual void OnRecomputeEnd() noexcept {}
-  virtual void OnBackwardBegin() {}
+  // `used`: every parameter with a gradient to come in this backward, each once; GradReady will be called for all of them.
+  virtual void OnBackwardBegin(std::span<ParamSource* const> used) { (void)used; }
   virtual void OnBackwardEnd() {}
   // The tape ended without a complete backward: forget gradients and leases that belong to it. `in_backward` tells an
   // exception during backward from a tape that was thrown away after forward.

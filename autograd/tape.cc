@@ -193,7 +193,7 @@ void Tape::Backward(std::span<const Tensor> outputs, std::span<const Tensor> gra
   SetSeeds(outputs, gradients);
   if (open_) Close();
   try {
-    for (TapeObserver* observer : observers_) observer->OnBackwardBegin();
+    for (TapeObserver* observer : observers_) observer->OnBackwardBegin(sources_);
     Run();
     for (const ParamSource* source : sources_) {
       if (source->pending_uses_ != 0) {
@@ -347,11 +347,16 @@ void Backward(const Tensor& loss) {
 
 // ---- guards ----
 
-NoGrad::NoGrad() : previous_mode_(static_cast<uint8_t>(State().mode)) { State().mode = Mode::kIdle; }
+NoGrad::NoGrad() : previous_mode_(static_cast<uint8_t>(State().mode)) {
+  State().mode = Mode::kIdle;
+  ++State().no_grad_depth;
+}
 NoGrad::~NoGrad() {
+  --State().no_grad_depth;
   // A tape that was spent or destroyed meanwhile must not come back to life.
   if (State().tape != nullptr) State().mode = static_cast<Mode>(previous_mode_);
 }
+bool NoGrad::active() { return State().no_grad_depth > 0; }
 
 // ---- saved values ----
 

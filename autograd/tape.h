@@ -112,6 +112,7 @@ class NoGrad {
   ~NoGrad();
   NoGrad(const NoGrad&) = delete;
   NoGrad& operator=(const NoGrad&) = delete;
+  static bool active();  // on this thread
 
  private:
   uint8_t previous_mode_;
@@ -131,6 +132,7 @@ struct ThreadState {
   Tape* tape = nullptr;
   uint32_t scope = 0;
   std::vector<ParamSource*>* touched = nullptr;
+  int32_t no_grad_depth = 0;
 };
 ThreadState& State();
 

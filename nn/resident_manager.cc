@@ -12,26 +12,6 @@ Tensor Slice(const Tensor& flat, int64_t begin, const Shape& shape) {
 
 }  // namespace
 
-// Names the parameter that a place in one flat buffer belongs to.
-class ResidentManager::BufferLabel final : public StorageLabel {
- public:
-  BufferLabel(const std::vector<Parameter*>& all, const FlatSegment& segment, int64_t item_size)
-      : all_(all), segment_(segment), item_size_(item_size) {}
-  std::string ParameterAt(int64_t byte_offset) const override {
-    const int64_t element = byte_offset / item_size_;
-    std::string path = "?";
-    for (const FlatParam& param : segment_.params) {
-      if (param.offset <= element) path = all_[static_cast<size_t>(param.param)]->path();
-    }
-    return path;
-  }
-
- private:
-  std::vector<Parameter*> all_;
-  FlatSegment segment_;
-  int64_t item_size_;
-};
-
 ResidentManager::ResidentManager(Module& root, const ResidentOptions& options) : root_(root), options_(options) {
   if (!IsFloating(options.dtype) || !IsFloating(options.grad_dtype)) {
     throw Error(Str("resident manager: dtype ", Name(options.dtype), " and grad_dtype ", Name(options.grad_dtype),
@@ -66,7 +46,7 @@ void ResidentManager::MakeSegment(const std::vector<Parameter*>& all, const Flat
   if (segment.params.empty()) return;
   const Tensor data = Empty({segment.numel}, options_.dtype, MemoryTag::kParams);
   ops::Fill({.out = data.Write(), .value = 0});  // the gaps of alignment are part of the ranges
-  labels_.push_back(std::make_unique<BufferLabel>(all, segment, ItemSize(options_.dtype)));
+  labels_.push_back(std::make_unique<FlatBufferLabel>(all, segment, ItemSize(options_.dtype)));
   data.storage()->SetLabel(labels_.back().get());
   Tensor grad;
   if (trainable) {

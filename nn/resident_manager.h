@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "nn/flat_buffer_label.h"
 #include "nn/flat_layout.h"
 #include "nn/units.h"
 #include "tensor/param_range.h"
@@ -62,7 +63,6 @@ class ResidentManager final : public ParamManager {
     Tensor data, grad;     // grad undefined when frozen
     bool written = false;  // a gradient came since the window began
   };
-  class BufferLabel;
   Held& held(const Parameter& parameter);
   void MakeSegment(const std::vector<Parameter*>& all, const FlatSegment& segment, bool trainable);
 
@@ -70,7 +70,7 @@ class ResidentManager final : public ParamManager {
   ResidentOptions options_;
   std::unordered_map<const Parameter*, Held> held_;
   std::vector<ParamRange> ranges_;
-  std::vector<std::unique_ptr<BufferLabel>> labels_;
+  std::vector<std::unique_ptr<FlatBufferLabel>> labels_;
 };
 
 }  // namespace tessera::nn

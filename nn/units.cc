@@ -16,7 +16,7 @@ struct Finder {
   std::vector<Unit> units;
 
   void Add(const Module& module, std::vector<Parameter*> parameters) {
-    if (!parameters.empty()) units.push_back({module.path(), std::move(parameters)});
+    if (!parameters.empty()) units.push_back({module.path(), std::move(parameters), {&module}});
   }
 
   // The subtree's parameters but for those below a SetUnit(), which become units after this one.
@@ -63,6 +63,7 @@ std::vector<Unit> FindUnits(const Module& root, const UnitOptions& options) {
     if (tiny && last_is_tiny) {
       std::vector<Parameter*>& into = merged.back().parameters;
       into.insert(into.end(), unit.parameters.begin(), unit.parameters.end());
+      merged.back().modules.insert(merged.back().modules.end(), unit.modules.begin(), unit.modules.end());
       last_is_tiny = Numel(merged.back()) < options.tiny_numel;
     } else {
       merged.push_back(std::move(unit));

@@ -17,6 +17,7 @@ namespace tessera::nn {
 struct Unit {
   std::string name;  // the path of its first module; "" for the root's own parameters
   std::vector<Parameter*> parameters;
+  std::vector<const Module*> modules;  // the roots of its subtrees, in registration order: more than one when merged
 };
 
 struct UnitOptions {

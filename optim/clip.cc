@@ -22,6 +22,8 @@ void GradientNorm::Add(const ConstView& gradient) {
 void BeginStep(StepScalars& scalars, const StepOptions& options) {
   ops::BeginStep({.scalars = scalars.Write(),
                   .sum_squares = options.sum_squares.defined() ? options.sum_squares.Read() : ConstView{},
+                  .loss_weight = options.loss_weight.defined() ? options.loss_weight.Read() : ConstView{},
+                  .expected_weight = options.expected_weight,
                   .schedule = scalars.schedule().defined() ? scalars.schedule().Read() : ConstView{},
                   .first_update = scalars.schedule_first_update(),
                   .max_norm = options.max_norm,

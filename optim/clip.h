@@ -30,8 +30,11 @@ class GradientNorm {
 };
 
 struct StepOptions {
-  Tensor sum_squares = {};  // (1) f64 on the scalars' device; undefined: nothing is measured, clipped or skipped
-  double max_norm = 0;      // 0: no clipping; negative: an error
+  // (R) f64 on the scalars' device, one per rank, added in order; undefined: nothing is measured, clipped or skipped.
+  Tensor sum_squares = {};
+  Tensor loss_weight = {};     // (R) f64 likewise; undefined: the gradients need no more than the loss scale taken out
+  double expected_weight = 1;  // what backward divided the loss by
+  double max_norm = 0;         // 0: no clipping; negative: an error
   bool skip_non_finite = true;
 };
 

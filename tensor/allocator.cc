@@ -25,7 +25,7 @@ namespace tessera {
 
 std::string_view Name(MemoryTag tag) {
   constexpr std::array<std::string_view, kMemoryTagCount> kNames = {
-      "parameters", "gradients", "states", "gather slots", "activations", "workspace", "staging"};
+      "parameters", "gradients", "states", "gather slots", "gradient slots", "activations", "workspace", "staging"};
   return kNames[static_cast<size_t>(tag)];
 }
 

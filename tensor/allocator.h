@@ -23,11 +23,12 @@ enum class MemoryTag : uint8_t {
   kGrads,
   kStates,       // optimizer moments and master weights
   kGatherSlots,  // full parameters that exist for the time of their use
+  kGradSlots,    // full gradients on their way to being reduced
   kActivations,
   kWorkspace,
   kStaging,
 };
-inline constexpr int kMemoryTagCount = 7;
+inline constexpr int kMemoryTagCount = 8;
 std::string_view Name(MemoryTag tag);
 
 struct AllocatorStats {

@@ -10,10 +10,14 @@ void BeginStep(const BeginStepArgs& args) {
   CheckDType(kOp, {"scalars", args.scalars}, DType::kF64);
   CheckShape(kOp, {"scalars", args.scalars}, {kStepSlotCount});
   CheckContiguous(kOp, {"scalars", args.scalars});
-  if (args.sum_squares.present()) {
-    CheckDType(kOp, {"sum_squares", args.sum_squares}, DType::kF64);
-    CheckShape(kOp, {"sum_squares", args.sum_squares}, {1});
-    CheckSameDevice(kOp, {{"scalars", args.scalars}, {"sum_squares", args.sum_squares}});
+  for (const Named& by_rank : {Named{"sum_squares", args.sum_squares}, Named{"loss_weight", args.loss_weight}}) {
+    if (!by_rank.view.present()) continue;
+    CheckDType(kOp, by_rank, DType::kF64);
+    CheckRank(kOp, by_rank, 1);
+    CheckSameDevice(kOp, {{"scalars", args.scalars}, by_rank});
+  }
+  if (!(args.expected_weight > 0) || args.expected_weight - args.expected_weight != 0) {
+    throw Error(Str(kOp, ": expected_weight is ", args.expected_weight, ", expected a finite number > 0"));
   }
   if (args.schedule.present()) {
     CheckDType(kOp, {"schedule", args.schedule}, DType::kF64);

@@ -15,18 +15,30 @@ double OneMinusPower(double x, int64_t n) {
   return Fma(-1.0, power, 1.0);
 }
 
+double SumInOrder(const ConstView& by_rank) {
+  const double* values = by_rank.as<double>();
+  double sum = 0;
+  for (int64_t i = 0; i < by_rank.size(0); ++i) sum += values[i * by_rank.stride(0)];
+  return sum;
+}
+
 }  // namespace
 
 void BeginStep(const BeginStepArgs& args) {
   double* s = args.scalars.as<double>();
-  const double scale = s[kLossScale];
-  double norm = __builtin_nan(""), clip_factor = 1, gradient_factor = 1 / scale;
+  double scale = s[kLossScale];
   bool skip = false;
+  if (args.loss_weight.present()) {
+    const double weight = SumInOrder(args.loss_weight);
+    skip = weight == 0;
+    if (!skip) scale *= weight / args.expected_weight;
+  }
+  double norm = __builtin_nan(""), clip_factor = 1, gradient_factor = 1 / scale;
   if (args.sum_squares.present()) {
-    const double sum = *args.sum_squares.as<double>();
+    const double sum = SumInOrder(args.sum_squares);
     const bool finite = sum - sum == 0;
     norm = finite ? std::sqrt(sum) / scale : -1;
-    skip = !finite && args.skip_non_finite;
+    skip |= !finite && args.skip_non_finite;
     if (finite && args.max_norm > 0) {
       const double kappa = (norm + 1e-6) / args.max_norm;
       if (kappa > 1) {

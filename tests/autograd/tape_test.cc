@@ -18,7 +18,7 @@ class Listener final : public TapeObserver {
  public:
   void OnEnter(ScopeOwner& scope, Phase phase) override { Say("enter ", scope, phase); }
   void OnExit(ScopeOwner& scope, Phase phase) noexcept override { Say("exit ", scope, phase); }
-  void OnBackwardBegin() override { events += "begin; "; }
+  void OnBackwardBegin(std::span<ParamSource* const>) override { events += "begin; "; }
   void OnBackwardEnd() override { events += "end; "; }
   void OnDiscard(bool in_backward) noexcept override { events += in_backward ? "aborted; " : "discarded; "; }
   std::string events;

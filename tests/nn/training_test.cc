@@ -18,46 +18,12 @@
 #include "tests/support/golden_inputs.h"
 #include "tests/support/op_case.h"
 #include "tests/support/poisoning_manager.h"
+#include "tests/support/tiny_model.h"
 
 namespace tessera::testing {
 namespace {
 
 constexpr int kSteps = 20;
-
-// One model behind one face, so that a test reads the same for both.
-struct Model {
-  std::unique_ptr<nn::Module> module;
-  std::function<Loss(const Tensor&, const Tensor&)> loss;
-};
-
-Model MakeModel(const std::string& name, bool recompute, double dropout = 0) {
-  if (name == "gpt") {
-    auto gpt = std::make_unique<nn::Gpt>(nn::GptConfig{.vocab_size = kGoldenVocab,
-                                                       .n_positions = kGoldenTokens,
-                                                       .n_embd = 32,
-                                                       .n_layer = 2,
-                                                       .n_head = 4,
-                                                       .dropout = dropout,
-                                                       .recompute = recompute});
-    nn::Gpt* model = gpt.get();
-    return {std::move(gpt), [model](const Tensor& x, const Tensor& y) { return (*model)(x, y); }};
-  }
-  nn::LlamaConfig config{.vocab_size = kGoldenVocab,
-                         .hidden_size = 32,
-                         .intermediate_size = 88,
-                         .num_hidden_layers = 2,
-                         .num_attention_heads = 4,
-                         .num_key_value_heads = 2,
-                         .head_dim = 8,
-                         .max_position_embeddings = kGoldenTokens,
-                         .rms_norm_eps = 1e-5,
-                         .rope_theta = 10000,
-                         .tie_word_embeddings = false,
-                         .recompute = recompute};
-  auto llama = std::make_unique<nn::Llama>(config);
-  nn::Llama* model = llama.get();
-  return {std::move(llama), [model](const Tensor& x, const Tensor& y) { return (*model)(x, y); }};
-}
 
 struct Step {
   double loss, grad_norm, weight_norm;
@@ -76,7 +42,7 @@ double SumSquares(nn::Parameter& parameter) {
 }
 
 // `finish` ends the gradient window of whichever manager holds the model.
-Trace Train(Model& model, const std::function<std::vector<ParamRange>()>& finish, int steps = kSteps) {
+Trace Train(TinyModel& model, const std::function<std::vector<ParamRange>()>& finish, int steps = kSteps) {
   FillGoldenWeights(*model.module);
   std::unique_ptr<optim::PlainOptimizer> optimizer;
   Trace run;
@@ -111,7 +77,7 @@ Trace Train(Model& model, const std::function<std::vector<ParamRange>()>& finish
   return run;
 }
 
-Trace TrainResident(Model& model, DType dtype) {
+Trace TrainResident(TinyModel& model, DType dtype) {
   nn::ResidentManager params(*model.module, {.dtype = dtype});
   return Train(model, [&] { return params.FinishGradients(); });
 }
@@ -127,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelTest, ::testing::Combine(::testing::Values
                          });
 
 TEST_P(ModelTest, TwentyStepsInDoubleEqualTheIndependentReference) {
-  Model model = MakeModel(name(), recompute());
+  TinyModel model = MakeTinyModel(name(), recompute());
   nn::ResidentManager params(*model.module, {.dtype = DType::kF64});
   const Trace run = Train(model, [&] { return params.FinishGradients(); });
   const GoldenTrace golden = ReadGoldenTrace(name() + "_f64.txt");
@@ -146,7 +112,7 @@ TEST_P(ModelTest, TwentyStepsInDoubleEqualTheIndependentReference) {
 }
 
 TEST_P(ModelTest, TwentyStepsInSingleEqualTheIndependentReference) {
-  Model model = MakeModel(name(), recompute());
+  TinyModel model = MakeTinyModel(name(), recompute());
   const Trace run = TrainResident(model, DType::kF32);
   const GoldenTrace golden = ReadGoldenTrace(name() + "_f32.txt");
   for (size_t i = 0; i < run.steps.size(); ++i) {
@@ -158,7 +124,8 @@ TEST_P(ModelTest, TwentyStepsInSingleEqualTheIndependentReference) {
 TEST_P(ModelTest, ThePoisoningManagerGivesTheBitsOfTheResidentOne) {
   for (double dropout : {0.0, 0.1}) {
     if (dropout > 0 && name() != "gpt") continue;
-    Model plain = MakeModel(name(), recompute(), dropout), poisoned = MakeModel(name(), recompute(), dropout);
+    TinyModel plain = MakeTinyModel(name(), recompute(), dropout),
+              poisoned = MakeTinyModel(name(), recompute(), dropout);
     const Trace expected = TrainResident(plain, DType::kF32);
     PoisoningManager params(*poisoned.module);
     const Trace got = Train(poisoned, [&] { return params.FinishGradients(); });
@@ -177,7 +144,7 @@ TEST_P(ModelTest, ThePoisoningManagerGivesTheBitsOfTheResidentOne) {
 TEST_P(ModelTest, TwoModelsTrainOnTwoThreadsAtOnce) {
   constexpr int kFewSteps = 4;
   const auto train = [&](Trace* trace) {
-    Model model = MakeModel(name(), recompute());
+    TinyModel model = MakeTinyModel(name(), recompute());
     PoisoningManager params(*model.module);
     *trace = Train(
         model, [&] { return params.FinishGradients(); }, kFewSteps);
@@ -193,7 +160,7 @@ TEST_P(ModelTest, TwoModelsTrainOnTwoThreadsAtOnce) {
 }
 
 TEST_P(ModelTest, GradientTargetsMayBeOfAnotherDtype) {
-  Model plain = MakeModel(name(), recompute()), other = MakeModel(name(), recompute());
+  TinyModel plain = MakeTinyModel(name(), recompute()), other = MakeTinyModel(name(), recompute());
   const Trace expected = TrainResident(plain, DType::kF32);
   PoisoningManager params(*other.module, {.target_dtype = DType::kF64});
   const Trace got = Train(other, [&] { return params.FinishGradients(); });
@@ -205,14 +172,14 @@ TEST_P(ModelTest, GradientTargetsMayBeOfAnotherDtype) {
 TEST_P(ModelTest, RecomputeChangesNoBit) {
   for (double dropout : {0.0, 0.1}) {
     if (dropout > 0 && name() != "gpt") continue;
-    Model plain = MakeModel(name(), false, dropout), other = MakeModel(name(), recompute(), dropout);
+    TinyModel plain = MakeTinyModel(name(), false, dropout), other = MakeTinyModel(name(), recompute(), dropout);
     const Trace expected = TrainResident(plain, DType::kF32), got = TrainResident(other, DType::kF32);
     for (size_t i = 0; i < expected.weights.size(); ++i) EXPECT_TRUE(BitEqual(got.weights[i], expected.weights[i]));
   }
 }
 
 TEST_P(ModelTest, BackwardGathersWhatItNeedsAndNoMore) {
-  Model model = MakeModel(name(), recompute());
+  TinyModel model = MakeTinyModel(name(), recompute());
   PoisoningManager params(*model.module);
   FillGoldenWeights(*model.module);
   params.ResetCounts();
@@ -243,7 +210,7 @@ TEST_P(ModelTest, HasTheSameBitsOnAnyNumberOfThreads) {
     Context context = CurrentContext();
     context.thread_pool = &pool;
     const ContextGuard guard(context);
-    Model model = MakeModel(name(), recompute(), name() == "gpt" ? 0.1 : 0);
+    TinyModel model = MakeTinyModel(name(), recompute(), name() == "gpt" ? 0.1 : 0);
     traces.push_back(TrainResident(model, DType::kF32));
   }
   for (size_t i = 0; i < traces[0].weights.size(); ++i) {
@@ -252,7 +219,7 @@ TEST_P(ModelTest, HasTheSameBitsOnAnyNumberOfThreads) {
 }
 
 TEST_P(ModelTest, EvaluationRecordsNothingAndKeepsNothing) {
-  Model model = MakeModel(name(), recompute());
+  TinyModel model = MakeTinyModel(name(), recompute());
   nn::ResidentManager params(*model.module);
   const GoldenBatch batch = MakeGoldenBatch(0);
   const double warm = model.loss(batch.ids, batch.targets).Mean();
@@ -262,7 +229,7 @@ TEST_P(ModelTest, EvaluationRecordsNothingAndKeepsNothing) {
 }
 
 TEST_P(ModelTest, SteadyStepsAskTheSystemForNoMemory) {
-  Model model = MakeModel(name(), recompute());
+  TinyModel model = MakeTinyModel(name(), recompute());
   nn::ResidentManager params(*model.module);
   const GoldenBatch batch = MakeGoldenBatch(0);
   const auto step = [&] {
@@ -280,7 +247,7 @@ TEST_P(ModelTest, SteadyStepsAskTheSystemForNoMemory) {
 }
 
 TEST_P(ModelTest, SixteenBitTrainingFollowsSingle) {
-  Model single = MakeModel(name(), recompute()), low = MakeModel(name(), recompute());
+  TinyModel single = MakeTinyModel(name(), recompute()), low = MakeTinyModel(name(), recompute());
   const Trace expected = TrainResident(single, DType::kF32), got = TrainResident(low, DType::kBF16);
   for (size_t i = 0; i < expected.steps.size(); ++i) {
     EXPECT_NEAR(got.steps[i].loss, expected.steps[i].loss, 0.03) << "step " << i;

@@ -105,7 +105,7 @@ void PoisoningManager::OnRecomputeEnd() noexcept {
   recomputes_.pop_back();
 }
 
-void PoisoningManager::OnBackwardBegin() { in_backward_ = true; }
+void PoisoningManager::OnBackwardBegin(std::span<ParamSource* const>) { in_backward_ = true; }
 
 void PoisoningManager::OnBackwardEnd() {
   in_backward_ = false;

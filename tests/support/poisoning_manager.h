@@ -41,7 +41,7 @@ class PoisoningManager final : public nn::ParamManager {
   void OnExit(ScopeOwner& scope, Phase phase) noexcept override;
   void OnRecomputeBegin() override;
   void OnRecomputeEnd() noexcept override;
-  void OnBackwardBegin() override;
+  void OnBackwardBegin(std::span<ParamSource* const> used) override;
   void OnBackwardEnd() override;
   void OnDiscard(bool in_backward) noexcept override;
 

@@ -109,7 +109,8 @@ TEST(Allocator, FindsRoomAmongFreedBlocksOrSaysExactlyWhyNot) {
   EXPECT_EQ(std::stoll(numbers[1]) + std::stoll(numbers[3]), std::stoll(numbers[2]));
   int64_t by_tag = 0;
   int tags = 0;
-  const std::regex tag_count("(parameters|gradients|states|gather slots|activations|workspace|staging) (\\d+)");
+  const std::regex tag_count(
+      "(parameters|gradients|states|gather slots|gradient slots|activations|workspace|staging) (\\d+)");
   const std::string list = message.substr(message.find(';', message.find("free in reserve")));
   for (std::sregex_iterator it(list.begin(), list.end(), tag_count), end; it != end; ++it, ++tags) {
     by_tag += std::stoll((*it)[2]);

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "zero/rank.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/self.h"
+#include "comm/thread_board.h"
+#include "comm/thread_group.h"
+#include "tensor/context.h"
+#include "tensor/thread_pool.h"
+
+namespace tessera::zero {
+namespace {
+
+constexpr double kGraceSeconds = 5;  // for ranks to come back once the group has failed
+
+// Tensors may outlive their rank; an allocator that still has some alive is kept for ever.
+class AllocatorKeeper {
+ public:
+  AllocatorKeeper() : allocator_(std::make_unique<HostAllocator>()) {}
+  ~AllocatorKeeper() {
+    allocator_->ReleaseCached();
+    if (allocator_->stats().bytes == 0) return;
+    static std::mutex mutex;
+    static auto* kept = new std::vector<std::unique_ptr<HostAllocator>>();
+    const std::lock_guard lock(mutex);
+    kept->push_back(std::move(allocator_));
+  }
+  AllocatorKeeper(const AllocatorKeeper&) = delete;
+  AllocatorKeeper& operator=(const AllocatorKeeper&) = delete;
+  Allocator& get() { return *allocator_; }
+
+ private:
+  std::unique_ptr<HostAllocator> allocator_;
+};
+
+struct Outcome {
+  bool ended = false;
+  bool failed = false;
+  bool failed_first = false;  // by itself, not because another rank did
+  std::string message;
+};
+
+struct Results {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Outcome> by_rank;
+  int first_failure = -1;
+};
+
+void RunOne(const std::shared_ptr<comm::ThreadBoard>& board, std::unique_ptr<comm::Communicator> inner, int threads,
+            FunctionRef<void(Rank&)> body, Outcome* outcome) {
+  AllocatorKeeper allocator;
+  ThreadPool pool(threads);
+  Context context = CurrentContext();
+  context.cpu_allocator = &allocator.get();
+  context.thread_pool = &pool;
+  context.rank = inner->rank();
+  const ContextGuard guard(context);
+  const int index = inner->rank();
+  try {
+    {
+      Rank rank(std::make_unique<comm::Ledger>(std::move(inner), board), allocator.get());
+      body(rank);
+    }
+    board->MarkFinished(index);
+  } catch (const comm::AbortedError& error) {
+    outcome->failed = true;
+    outcome->message = error.what();
+  } catch (const std::exception& error) {
+    outcome->failed = outcome->failed_first = true;
+    outcome->message = error.what();
+    board->MarkFailed(index, error.what());
+  } catch (...) {
+    outcome->failed = outcome->failed_first = true;
+    outcome->message = "an exception of unknown type";
+    board->MarkFailed(index, outcome->message);
+  }
+}
+
+absl::Status Summary(const Results& results) {
+  std::string message;
+  for (size_t rank = 0; rank < results.by_rank.size(); ++rank) {
+    const Outcome& outcome = results.by_rank[rank];
+    if (!outcome.failed || static_cast<int>(rank) == results.first_failure) continue;
+    if (results.first_failure >= 0 && !outcome.failed_first) continue;  // fell with it
+    message += Str(message.empty() ? "" : "\n", "rank ", rank, ": ", outcome.message);
+    if (results.first_failure < 0) break;  // all say the same: the group found the fault
+  }
+  if (results.first_failure >= 0) {
+    const std::string first =
+        Str("rank ", results.first_failure, ": ", results.by_rank[static_cast<size_t>(results.first_failure)].message);
+    message = message.empty() ? first : first + "\n" + message;
+  }
+  return message.empty() ? absl::OkStatus() : absl::AbortedError(message);
+}
+
+}  // namespace
+
+bool Rank::AllAgree(bool mine) {
+  for (const std::string& theirs : comm_->AllGatherBytes(mine ? "y" : "n")) {
+    if (theirs == "n") return false;
+  }
+  return true;
+}
+
+absl::Status RunRanks(const RankOptions& options, FunctionRef<void(Rank&)> body) {
+  const int size = options.world_size;
+  if (size < 1) return absl::InvalidArgumentError(Str("ranks: a world of ", size, " ranks, expected at least 1"));
+  const int threads = options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, NumThreads() / size);
+  const auto board = std::make_shared<comm::ThreadBoard>(size);
+  board->SetTimeout(options.comm_timeout_s);
+  Results results;
+  results.by_rank.resize(static_cast<size_t>(size));
+  if (size == 1) {
+    RunOne(board, std::make_unique<comm::Self>(), threads, body, results.by_rank.data());
+    if (results.by_rank[0].failed) results.first_failure = 0;
+    return Summary(results);
+  }
+  comm::ThreadGroup group(size);
+  group.SetTimeout(options.comm_timeout_s);
+  const Context context = CurrentContext();
+  std::vector<std::thread> workers;
+  for (int rank = 0; rank < size; ++rank) {
+    workers.emplace_back([&, rank] {
+      const ContextGuard guard(context);
+      Outcome outcome;
+      RunOne(board, group.Rank(rank), threads, body, &outcome);
+      const std::lock_guard lock(results.mutex);
+      outcome.ended = true;
+      if (outcome.failed_first && results.first_failure < 0) results.first_failure = rank;
+      results.by_rank[static_cast<size_t>(rank)] = outcome;
+      results.changed.notify_all();
+    });
+  }
+  {
+    std::unique_lock lock(results.mutex);
+    const auto all_ended = [&] {
+      return std::all_of(results.by_rank.begin(), results.by_rank.end(), [](const Outcome& o) { return o.ended; });
+    };
+    const auto any_failed = [&] {
+      return std::any_of(results.by_rank.begin(), results.by_rank.end(), [](const Outcome& o) { return o.failed; });
+    };
+    results.changed.wait(lock, [&] { return all_ended() || any_failed(); });
+    const auto grace = std::chrono::duration<double>(kGraceSeconds);
+    if (!results.changed.wait_for(lock, grace, all_ended)) {
+      std::string missing;
+      for (int rank = 0; rank < size; ++rank) {
+        if (!results.by_rank[static_cast<size_t>(rank)].ended) missing += Str(missing.empty() ? "" : ", ", rank);
+      }
+      std::fprintf(stderr, "%s\nranks: %s did not come back within %.0f s of the failure; ending the process\n",
+                   std::string(Summary(results).message()).c_str(), missing.c_str(), kGraceSeconds);
+      std::fflush(stderr);
+      std::_Exit(1);
+    }
+  }
+  for (std::thread& worker : workers) worker.join();
+  return Summary(results);
+}
+
+}  // namespace tessera::zero
