@@ -260,7 +260,16 @@ void GradientReducer::ClearWindow() {
 
 void GradientReducer::Discard(bool in_backward) noexcept {
   in_backward_ = false;
-  if (in_backward) ClearWindow();
+  if (!in_backward) return;
+  // Sums may be under way in buffers that the next window writes to at once.
+  Event done;
+  done.Record(comm_stream_);
+  try {
+    compute_.Wait(done);
+  } catch (...) {
+    // The group has failed; the next call that uses it says so.
+  }
+  ClearWindow();
 }
 
 Tensor GradientReducer::Gradient(int index) const {
