@@ -265,6 +265,8 @@ void Engine::State::RunBackward(const Tensor& sum, const Tensor& weight) {
 void Engine::Step() {
   State& state = *state_;
   if (!state.awaits_step) throw Error("engine: Step without a Backward before it");
+  // Before anything moves: once the leases are gone the same call can be made again.
+  if (is_gradient_accumulation_boundary()) state.coordinator.CheckNothingLeased("engine: Step");
   state.awaits_step = false;
   ++state.micro_steps;
   if (++state.window_micro_steps == state.config.gradient_accumulation_steps) state.CloseWindow();
@@ -277,13 +279,13 @@ void Engine::EndOfData(LastWindow policy) {
   if (policy == LastWindow::kDrop) {
     state.ClearWindow();
   } else {
+    state.coordinator.CheckNothingLeased("engine: EndOfData");
     state.CloseWindow();
   }
 }
 
 void Engine::State::CloseWindow() {
   coordinator.ReleaseIdle();
-  coordinator.CheckNothingLeased("engine: Step");
   reducer.FinishWindow();
   FillSchedule();
   step.scalars().SetLossScale(scaler.scale());
