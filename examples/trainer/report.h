@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run says before it begins and after it has ended: two tables, as text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/ledger.h"
+#include "examples/trainer/options.h"
+#include "io/text.h"
+#include "tensor/allocator.h"
+
+namespace tessera::examples {
+
+// What a rank holds between two steps.
+struct RankMemory {
+  int64_t weights = 0, gradients = 0, states = 0;  // bytes
+};
+
+struct StartFacts {
+  int64_t parameters = 0, trained_parameters = 0;
+  int64_t threads_per_rank = 1;
+  std::vector<RankMemory> by_rank;
+};
+
+struct EndFacts {
+  double elapsed_s = 0;
+  int64_t steps = 0;
+  double step_s = 0;  // mean without the first step and validations; 0: not known
+  double validation_loss = 0, best_loss = 0;
+  int64_t best_step = 0;
+  AllocatorStats memory;            // of rank 0
+  std::vector<comm::Traffic> sent;  // by rank 0 in training steps, by comm::Purpose
+};
+
+std::string StartTable(const TrainerOptions& options, const io::TextDatasets& text, const StartFacts& facts,
+                       int columns);
+std::string EndTable(const TrainerOptions& options, const io::TextDatasets& text, const EndFacts& facts, int columns);
+
+}  // namespace tessera::examples

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/trainer/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "examples/common/format.h"
+#include "examples/common/progress.h"
+#include "examples/common/stop.h"
+#include "examples/trainer/options.h"
+#include "examples/trainer/report.h"
+#include "examples/trainer/validation.h"
+#include "io/batch_loader.h"
+#include "io/text.h"
+#include "tensor/context.h"
+#include "tensor/thread_pool.h"
+#include "zero/engine.h"
+
+namespace tessera::examples {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+template <class T>
+T OrThrow(absl::StatusOr<T> value) {
+  if (!value.ok()) throw Error(std::string(value.status().message()));
+  return *std::move(value);
+}
+
+// The start of a text from one blank to another, or as it is when it has no blanks.
+std::vector<int64_t> FirstWords(const io::TokenDataset& text) {
+  std::vector<int32_t> sample(static_cast<size_t>(text.sequence_tokens()) + 1);
+  text.CopySample(0, sample);
+  const auto is_blank = [](int32_t token) { return token == ' ' || token == '\n'; };
+  auto begin = std::find_if(sample.begin(), sample.end(), is_blank);
+  auto end = std::find_if(sample.rbegin(), sample.rend(), is_blank).base();
+  if (end - begin < 8) return {sample.begin(), sample.end()};
+  return {begin + 1, end};
+}
+
+// One rank's part of a run. All ranks make the same calls; rank 0 also looks at the clock and talks.
+class Trainer {
+ public:
+  Trainer(const TrainerOptions& options, const io::TextDatasets& text, const StopRequest& stop, zero::Rank& rank);
+  void Run();
+
+ private:
+  zero::ModelEngine<nn::Module> MakeEngine();
+  std::unique_ptr<io::BatchLoader> MakeLoader() const;
+  void Say(const std::string& line);
+  void ShowStart();
+  void AgreeWhereWeAre();
+  void TrainOneStep();
+  StepReport Report() const;
+  bool IsTimeToEvaluate() const;
+  void Evaluate();
+  void ShowSample();
+  void ShowSummary() const;
+  double Elapsed() const { return SecondsSince(start_); }
+
+  const TrainerOptions& options_;
+  const io::TextDatasets& text_;
+  const StopRequest& stop_request_;
+  zero::Rank& rank_;
+  const Terminal terminal_ = Terminal::Of(stdout);
+  std::optional<Progress> progress_;  // on rank 0
+  std::vector<std::string> notices_;  // of the engine, until the start table is shown
+  bool started_ = false;
+
+  TrainedModel model_;
+  zero::ModelEngine<nn::Module> engine_;
+  std::unique_ptr<io::BatchLoader> loader_;
+
+  Clock::time_point start_;
+  double fraction_ = 0;  // of the run, by rank 0's clock before the step
+  bool stopping_ = false;
+  double lr_ = 0;
+  struct Step {
+    double loss, seconds;
+  };
+  std::deque<Step> recent_;  // the last few, for the step line
+  double training_s_ = 0;    // without the first step and validations
+  std::vector<comm::Traffic> sent_ = std::vector<comm::Traffic>(comm::kPurposeCount);
+  int64_t evaluations_ = 0;
+  int64_t last_evaluated_step_ = -1;
+  double validation_loss_ = std::numeric_limits<double>::infinity();
+  double best_loss_ = std::numeric_limits<double>::infinity();
+  int64_t best_step_ = 0;
+};
+
+Trainer::Trainer(const TrainerOptions& options, const io::TextDatasets& text, const StopRequest& stop, zero::Rank& rank)
+    : options_(options),
+      text_(text),
+      stop_request_(stop),
+      rank_(rank),
+      model_(options.model.make()),
+      engine_(MakeEngine()),
+      loader_(MakeLoader()) {
+  if (rank.is_main()) progress_.emplace(stdout, terminal_);
+}
+
+zero::ModelEngine<nn::Module> Trainer::MakeEngine() {
+  zero::EngineOptions engine{.seed = options_.seed,
+                             .loss_weight_per_sample = static_cast<double>(options_.seq_len),
+                             .print = [this](const std::string& line) { Say(line); }};
+  return OrThrow(zero::Engine::Create(*model_.module, options_.config, rank_, std::move(engine)));
+}
+
+// Micro-batch m of rank r is rows (m * ranks + r) * micro and on of one order: a step reads the same rows however many
+// ranks share them.
+std::unique_ptr<io::BatchLoader> Trainer::MakeLoader() const {
+  return OrThrow(io::BatchLoader::Create(text_.train, {.batch_size = engine_.train_micro_batch_size_per_gpu(),
+                                                       .rank = rank_.index(),
+                                                       .ranks = rank_.world_size(),
+                                                       .order = {.seed = options_.seed}}));
+}
+
+void Trainer::Say(const std::string& line) {
+  if (!started_) notices_.push_back(line);
+  if (started_ && progress_) progress_->Print(line);
+}
+
+void Trainer::Run() {
+  ShowStart();
+  start_ = Clock::now();
+  while (true) {
+    AgreeWhereWeAre();
+    if (stopping_ || fraction_ >= 1) break;
+    if (IsTimeToEvaluate()) Evaluate();
+    TrainOneStep();
+    if (progress_) progress_->Step(Report());
+  }
+  if (stopping_) Say("stopped: one last validation and a sample; Ctrl-C again ends at once");
+  if (progress_) progress_->Finish();
+  if (last_evaluated_step_ != engine_.global_steps()) Evaluate();
+  ShowSample();
+  if (rank_.is_main()) ShowSummary();
+}
+
+// Clocks differ and a signal comes at any moment, but all ranks must take the same steps: rank 0 decides.
+void Trainer::AgreeWhereWeAre() {
+  struct {
+    double fraction;
+    int64_t stop;
+  } state = {options_.budget.Fraction(engine_.global_steps(), Elapsed()), stop_request_.requested() ? 1 : 0};
+  const std::string mine(reinterpret_cast<const char*>(&state), sizeof state);
+  std::memcpy(&state, rank_.comm().AllGatherBytes(mine).front().data(), sizeof state);
+  fraction_ = state.fraction;
+  stopping_ = state.stop != 0;
+}
+
+void Trainer::TrainOneStep() {
+  const Clock::time_point begin = Clock::now();
+  const comm::Counters before = rank_.comm().counters();
+  if (!options_.has_scheduler()) engine_.SetLr(options_.schedule.Lr(engine_.global_steps(), fraction_));
+  lr_ = engine_.get_lr();
+  for (int64_t micro = 0; micro < engine_.gradient_accumulation_steps(); ++micro) {
+    const io::Batch batch = *loader_->Next();
+    const Loss loss = engine_.Forward([&] { return model_.loss(batch.ids, batch.targets); });
+    engine_.Backward(loss);
+    engine_.Step();
+  }
+  const comm::Counters after = rank_.comm().counters();
+  for (size_t purpose = 0; purpose < sent_.size(); ++purpose) {
+    sent_[purpose].elements += after.purposes[purpose].total().elements - before.purposes[purpose].total().elements;
+  }
+  const double seconds = SecondsSince(begin);
+  recent_.push_back({engine_.get_loss(), seconds});
+  if (recent_.size() > 20) recent_.pop_front();
+  if (engine_.global_steps() > 1) training_s_ += seconds;
+}
+
+// Loss and speed are means over the last steps, for single ones jump about.
+StepReport Trainer::Report() const {
+  double loss = 0, seconds = 0;
+  for (const Step& step : recent_) {
+    loss += step.loss / static_cast<double>(recent_.size());
+    seconds += step.seconds / static_cast<double>(recent_.size());
+  }
+  const double elapsed_s = Elapsed();
+  return {.step = engine_.global_steps(),
+          .max_steps = options_.budget.max_steps,
+          .loss = loss,
+          .grad_norm = engine_.get_global_grad_norm(),
+          .lr = lr_,
+          .tokens_per_s = static_cast<double>(options_.step_tokens()) / seconds,
+          .step_ms = 1000 * seconds,
+          .elapsed_s = elapsed_s,
+          .fraction = options_.budget.Fraction(engine_.global_steps(), elapsed_s)};
+}
+
+bool Trainer::IsTimeToEvaluate() const {
+  const int64_t steps = engine_.global_steps();
+  if (steps == 0) return true;  // a broken validation shows at once
+  if (options_.eval_every > 0) return steps % options_.eval_every == 0;
+  return fraction_ * 6 >= static_cast<double>(evaluations_);  // the last of the six is the one after the loop
+}
+
+void Trainer::Evaluate() {
+  const int64_t steps = engine_.global_steps();
+  validation_loss_ = ValidationLoss(engine_, rank_, model_, text_.validation, options_.validation_tokens);
+  const bool is_best = validation_loss_ < best_loss_;
+  if (is_best) {
+    best_loss_ = validation_loss_;
+    best_step_ = steps;
+  }
+  ++evaluations_;
+  last_evaluated_step_ = steps;
+  Say(ValidationLine(steps, validation_loss_, is_best && steps > 0));
+}
+
+// Every rank writes the same text, for at stage 3 a forward is a collective; rank 0's is shown.
+void Trainer::ShowSample() {
+  if (options_.sample_tokens == 0) return;
+  std::vector<int64_t> prompt;
+  for (char c : options_.prompt) prompt.push_back(static_cast<unsigned char>(c));
+  if (prompt.empty()) prompt = FirstWords(text_.validation);
+  const auto logits = [&](const Tensor& ids) { return engine_.EvaluateWith([&] { return model_.logits(ids); }); };
+  const std::vector<int64_t> tokens = nn::Generate(logits, prompt,
+                                                   {.new_tokens = options_.sample_tokens,
+                                                    .positions = options_.model.positions,
+                                                    .sampling = options_.sampling,
+                                                    .seed = options_.seed});
+  if (!rank_.is_main()) return;
+  const int columns = terminal_.text_columns();
+  std::printf("\nSample, after \"%s\"\n", FitColumns(Printable(prompt), columns - 20).c_str());
+  for (const std::string& line : Wrap(Printable(tokens), columns - 2)) std::printf("  %s\n", line.c_str());
+}
+
+void Trainer::ShowStart() {
+  const AllocatorStats memory = rank_.allocator().stats();
+  const RankMemory mine{memory[MemoryTag::kParams], memory[MemoryTag::kGrads], memory[MemoryTag::kStates]};
+  StartFacts facts{.parameters = model_.module->ParameterCount(),
+                   .trained_parameters = model_.module->TrainableParameterCount(),
+                   .threads_per_rank = NumThreads()};
+  for (const std::string& bytes :
+       rank_.comm().AllGatherBytes(std::string(reinterpret_cast<const char*>(&mine), sizeof mine))) {
+    std::memcpy(&facts.by_rank.emplace_back(), bytes.data(), sizeof mine);
+  }
+  started_ = true;
+  if (!rank_.is_main()) return;
+  const int columns = terminal_.text_columns();
+  std::fputs(StartTable(options_, text_, facts, columns).c_str(), stdout);
+  notices_.insert(notices_.begin(), text_.corpus.notices.begin(), text_.corpus.notices.end());
+  for (const std::string& notice : notices_) {
+    for (const std::string& line : Wrap(Str("notice: ", notice), columns)) std::puts(line.c_str());
+  }
+  std::puts("");
+}
+
+void Trainer::ShowSummary() const {
+  const int64_t steps = engine_.global_steps();
+  const EndFacts facts{.elapsed_s = Elapsed(),
+                       .steps = steps,
+                       .step_s = steps > 1 ? training_s_ / static_cast<double>(steps - 1) : 0,
+                       .validation_loss = validation_loss_,
+                       .best_loss = best_loss_,
+                       .best_step = best_step_,
+                       .memory = rank_.allocator().stats(),
+                       .sent = sent_};
+  std::puts("");
+  std::fputs(EndTable(options_, text_, facts, terminal_.text_columns()).c_str(), stdout);
+}
+
+// The ranks fail alike at most mistakes: what all say is said once.
+std::string FailureText(const std::string& message) {
+  std::vector<std::string> lines;
+  for (const std::string& line : Wrap(message, 0)) {
+    const size_t colon = line.find(": ");
+    const std::string text = line.starts_with("rank ") && colon != std::string::npos ? line.substr(colon + 2) : line;
+    if (std::find(lines.begin(), lines.end(), text) == lines.end()) lines.push_back(text);
+  }
+  if (lines.size() != 1) return message;
+  return lines.front();
+}
+
+void Train(const TrainerOptions& options) {
+  const io::TextDatasets text = [&] {
+    auto opened = io::OpenText(
+        options.data, {.sequence_tokens = options.seq_len, .validation_fraction = options.validation_fraction});
+    if (!opened.ok()) throw Error(Str("--data ", std::string(opened.status().message())));
+    return *std::move(opened);
+  }();
+  const StopRequest stop;
+  const absl::Status status =
+      zero::RunRanks({.world_size = options.ranks, .comm_timeout_s = options.config.tessera.comm_timeout_s},
+                     [&](zero::Rank& rank) { Trainer(options, text, stop, rank).Run(); });
+  if (!status.ok()) throw Error(FailureText(std::string(status.message())));
+}
+
+}  // namespace
+
+int TrainerMain(int argc, char** argv, const Program& program) {
+  try {
+    Train(OptionsFromFlags(argc, argv, program));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s: %s\n", program.name, error.what());
+    return 1;
+  }
+}
+
+}  // namespace tessera::examples
