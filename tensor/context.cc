@@ -2,6 +2,7 @@
 #include "tensor/context.h"
 
 #include "tensor/allocator.h"
+#include "tensor/cuda/allocator.h"
 #include "tensor/error.h"
 #include "tensor/thread_pool.h"
 
@@ -15,6 +16,7 @@ Context& CurrentContext() {
 Allocator& Context::allocator_for(Device where) const {
   if (where.is_cpu()) return cpu_allocator != nullptr ? *cpu_allocator : CpuAllocator();
   if (where.is_meta()) return MetaAllocator();
+  if constexpr (kBuiltWithCuda) return CudaAllocator(where.index);
   throw Error(Str("allocate: device ", where, " is not part of this build (configure with -Dcuda=enabled)"));
 }
 

@@ -12,12 +12,14 @@
 namespace tessera {
 
 class Allocator;
+class Stream;
 class ThreadPool;
 
 struct Context {
   Device device = kCpu;
   Allocator* cpu_allocator = nullptr;  // null: the process's shared one
   ThreadPool* thread_pool = nullptr;   // null: the process's shared one
+  Stream* stream = nullptr;            // where ops on its GPU are queued; null: DefaultStream(device)
   uint64_t seed = 0;
 
   // What makes one random mask differ from the next: the key is (seed, step, micro_step, rank, path, call). Whoever

@@ -6,6 +6,7 @@
 #include "tensor/context.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/fill.h"
+#include "tensor/ops/transfer.h"
 
 namespace tessera {
 namespace {
@@ -32,7 +33,9 @@ double LoadElement(const void* data, DType dtype, int64_t index) {
 
 void RequireCpu(const Tensor& x, const char* what) {
   if (!x.defined()) throw Error(Str(what, ": the tensor is undefined"));
-  if (!x.device().is_cpu()) throw Error(Str(what, ": the tensor is on ", x.device(), ", this reads CPU memory"));
+  if (x.device().is_cpu()) return;
+  const char* help = x.device().is_cuda() ? "; use CopyTo(x, kCpu)" : "";
+  throw Error(Str(what, ": the tensor is on ", x.device(), ", this reads CPU memory", help));
 }
 
 }  // namespace
@@ -141,6 +144,13 @@ Tensor Zeros(const Shape& shape, DType dtype, MemoryTag tag) { return Full(shape
 Tensor CopyTo(const Tensor& x, DType dtype, MemoryTag tag) {
   Tensor result = EmptyOn(x.device(), x.shape(), dtype, tag);
   ops::Copy({.x = x.Read(), .out = result.Write()});
+  return result;
+}
+
+Tensor CopyTo(const Tensor& x, Device device, MemoryTag tag) {
+  const Tensor dense = x.layout().IsContiguous() ? x : CopyTo(x, x.dtype(), MemoryTag::kStaging);
+  Tensor result = EmptyOn(device, x.shape(), x.dtype(), tag);
+  ops::Transfer({.x = dense.Read(), .out = result.Write()});
   return result;
 }
 

@@ -133,5 +133,7 @@ Tensor Full(const Shape& shape, DType dtype, double value, MemoryTag tag = Memor
 
 // A dense copy in another dtype; the same dtype gives a plain contiguous copy.
 Tensor CopyTo(const Tensor& x, DType dtype, MemoryTag tag = MemoryTag::kActivations);
+// A dense copy on another device. To the CPU: complete on return.
+Tensor CopyTo(const Tensor& x, Device device, MemoryTag tag = MemoryTag::kActivations);
 
 }  // namespace tessera

@@ -12,6 +12,7 @@ void AdamStep(const AdamStepArgs& args) {
     case Backend::kCpu:
       return cpu::AdamStep(args);
     case Backend::kCuda:
+      NoCudaKernel("adam_step");
     case Backend::kNone:
       return;
   }

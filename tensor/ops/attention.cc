@@ -55,6 +55,7 @@ void AttentionForward(const AttentionForwardArgs& args) {
     case Backend::kCpu:
       return cpu::AttentionForward(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }
@@ -76,6 +77,7 @@ void AttentionBackward(const AttentionBackwardArgs& args) {
     case Backend::kCpu:
       return cpu::AttentionBackward(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

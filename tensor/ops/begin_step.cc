@@ -38,6 +38,7 @@ void BeginStep(const BeginStepArgs& args) {
     case Backend::kCpu:
       return cpu::BeginStep(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

@@ -48,6 +48,7 @@ void BinaryForward(const BinaryForwardArgs& args) {
     case Backend::kCpu:
       return cpu::BinaryForward(args);
     case Backend::kCuda:
+      NoCudaKernel(op);
     case Backend::kNone:
       return;
   }
@@ -80,6 +81,7 @@ void BinaryBackward(const BinaryBackwardArgs& args) {
     case Backend::kCpu:
       return cpu::BinaryBackward(args);
     case Backend::kCuda:
+      NoCudaKernel(op);
     case Backend::kNone:
       return;
   }

@@ -97,4 +97,6 @@ Backend BackendFor(const char* op, const ConstView& view) {
   throw Error(Str(op, ": this build has no CUDA kernels (configure with -Dcuda=enabled)"));
 }
 
+void NoCudaKernel(const char* op) { throw Error(Str(op, ": has no CUDA kernel yet; run it on the CPU")); }
+
 }  // namespace tessera::ops

@@ -29,8 +29,10 @@ void CheckDenseRows(const char* op, const Named& arg);  // last dimension has st
 // An output may not name one element twice (an expanded tensor).
 void CheckNoOverlap(const char* op, const Named& out);
 
-// What every op does with its device: runs `cpu_kernel` on the CPU, nothing on meta, and throws for the rest.
+// Where an op's work is done: in `cpu::`, in `cuda::`, or, on meta, nowhere. Throws for CUDA in a build without it.
 enum class Backend { kCpu, kCuda, kNone };
 Backend BackendFor(const char* op, const ConstView& view);
+// What an op without a CUDA kernel does there.
+[[noreturn]] void NoCudaKernel(const char* op);
 
 }  // namespace tessera::ops

@@ -17,6 +17,7 @@ void Copy(const CopyArgs& args) {
     case Backend::kCpu:
       return cpu::Copy(args);
     case Backend::kCuda:
+      return cuda::Copy(args);
     case Backend::kNone:
       return;
   }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "tensor/cpu_isa.h"
+#include "tensor/device.h"
 #include "tensor/tensor.h"
 
 namespace tessera::ops {
@@ -20,5 +21,6 @@ struct CopyArgs {
 void Copy(const CopyArgs& args);
 
 TESSERA_CPU_KERNEL(Copy, CopyArgs)
+TESSERA_CUDA_KERNEL(Copy, CopyArgs)
 
 }  // namespace tessera::ops

@@ -76,6 +76,7 @@ void CrossEntropyRows(const CrossEntropyRowsArgs& args) {
     case Backend::kCpu:
       return cpu::CrossEntropyRows(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }
@@ -94,6 +95,7 @@ void CrossEntropyBackward(const CrossEntropyBackwardArgs& args) {
     case Backend::kCpu:
       return cpu::CrossEntropyBackward(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }
@@ -110,6 +112,7 @@ void CrossEntropyTotal(const CrossEntropyTotalArgs& args) {
     case Backend::kCpu:
       return cpu::CrossEntropyTotal(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }
@@ -124,6 +127,7 @@ void MeanSeed(const MeanSeedArgs& args) {
     case Backend::kCpu:
       return cpu::MeanSeed(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

@@ -17,6 +17,7 @@ void Dropout(const DropoutArgs& args) {
     case Backend::kCpu:
       return cpu::Dropout(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

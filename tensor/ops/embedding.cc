@@ -32,6 +32,7 @@ void EmbeddingForward(const EmbeddingForwardArgs& args) {
     case Backend::kCpu:
       return cpu::EmbeddingForward(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }
@@ -48,6 +49,7 @@ void EmbeddingBackward(const EmbeddingBackwardArgs& args) {
     case Backend::kCpu:
       return cpu::EmbeddingBackward(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

@@ -11,6 +11,7 @@ void Fill(const FillArgs& args) {
     case Backend::kCpu:
       return cpu::Fill(args);
     case Backend::kCuda:
+      return cuda::Fill(args);
     case Backend::kNone:
       return;
   }

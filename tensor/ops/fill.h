@@ -5,6 +5,7 @@
 #pragma once
 
 #include "tensor/cpu_isa.h"
+#include "tensor/device.h"
 #include "tensor/tensor.h"
 
 namespace tessera::ops {
@@ -17,5 +18,6 @@ struct FillArgs {
 void Fill(const FillArgs& args);
 
 TESSERA_CPU_KERNEL(Fill, FillArgs)
+TESSERA_CUDA_KERNEL(Fill, FillArgs)
 
 }  // namespace tessera::ops

@@ -77,6 +77,7 @@ void Gemm(const GemmArgs& args) {
     case Backend::kCpu:
       return cpu::Gemm(FoldBatch(args));
     case Backend::kCuda:
+      return cuda::Gemm(FoldBatch(args));
     case Backend::kNone:
       return;
   }

@@ -17,11 +17,17 @@
 // AVX2 or AVX-512 each element is the same chain of operations in any tile, and its bits do not depend on M and N
 // either. Another instruction set may round differently.
 //
-// Fast cases: c of the accumulation type with dense rows or columns. Everything else of a, b and c is converted while
-// tiles are packed. Packing buffers belong to the threads that work (tensor/scratch.h): at most 2 MiB each.
+// On CUDA: cuBLASLt, with the algorithm that its heuristic names first for a shape, or a plain kernel for what it does not
+// take (mixed input dtypes, no dense dimension, ...). f32 is true f32, never TF32. The same bits on each run; the workspace
+// is one of 32 MiB per stream.
+//
+// Fast cases on the CPU: c of the accumulation type with dense rows or columns. Everything else of a, b and c is
+// converted while tiles are packed. Packing buffers belong to the threads that work (tensor/scratch.h): at most 2 MiB
+// each.
 #pragma once
 
 #include "tensor/cpu_isa.h"
+#include "tensor/device.h"
 #include "tensor/tensor.h"
 
 namespace tessera::ops {
@@ -40,5 +46,6 @@ struct GemmArgs {
 void Gemm(const GemmArgs& args);
 
 TESSERA_CPU_KERNEL(Gemm, GemmArgs)
+TESSERA_CUDA_KERNEL(Gemm, GemmArgs)
 
 }  // namespace tessera::ops

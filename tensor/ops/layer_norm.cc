@@ -66,6 +66,7 @@ void LayerNormForward(const LayerNormForwardArgs& args) {
     case Backend::kCpu:
       return cpu::LayerNormForward(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }
@@ -90,6 +91,7 @@ void LayerNormBackward(const LayerNormBackwardArgs& args) {
     case Backend::kCpu:
       return cpu::LayerNormBackward(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

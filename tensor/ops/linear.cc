@@ -116,6 +116,7 @@ void LinearBackward(const LinearBackwardArgs& args) {
       case Backend::kCpu:
         return cpu::ColumnSum({dy, args.dbias, args.accumulate_dbias});
       case Backend::kCuda:
+        return cuda::ColumnSum({dy, args.dbias, args.accumulate_dbias});
       case Backend::kNone:
         return;
     }

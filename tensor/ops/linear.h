@@ -16,6 +16,7 @@
 #pragma once
 
 #include "tensor/cpu_isa.h"
+#include "tensor/device.h"
 #include "tensor/tensor.h"
 
 namespace tessera::ops {
@@ -49,5 +50,6 @@ struct ColumnSumArgs {
 };
 
 TESSERA_CPU_KERNEL(ColumnSum, ColumnSumArgs)
+TESSERA_CUDA_KERNEL(ColumnSum, ColumnSumArgs)
 
 }  // namespace tessera::ops

@@ -11,6 +11,7 @@ void LionStep(const LionStepArgs& args) {
     case Backend::kCpu:
       return cpu::LionStep(args);
     case Backend::kCuda:
+      NoCudaKernel("lion_step");
     case Backend::kNone:
       return;
   }

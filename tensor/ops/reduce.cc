@@ -69,6 +69,7 @@ void ReduceSum(const ReduceSumArgs& args) {
     case Backend::kCpu:
       return cpu::ReduceSum(args);
     case Backend::kCuda:
+      NoCudaKernel(op);
     case Backend::kNone:
       return;
   }
@@ -94,6 +95,7 @@ void ReduceMax(const ReduceMaxArgs& args) {
     case Backend::kCpu:
       return cpu::ReduceMax(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }
@@ -113,6 +115,7 @@ void ReduceMaxBackward(const ReduceMaxBackwardArgs& args) {
     case Backend::kCpu:
       return cpu::ReduceMaxBackward(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

@@ -47,6 +47,7 @@ void RmsNormForward(const RmsNormForwardArgs& args) {
     case Backend::kCpu:
       return cpu::RmsNormForward(args);
     case Backend::kCuda:
+      return cuda::RmsNormForward(args);
     case Backend::kNone:
       return;
   }
@@ -64,6 +65,7 @@ void RmsNormBackward(const RmsNormBackwardArgs& args) {
     CheckShape(kOp, {"dweight", args.dweight}, args.weight.shape());
     CheckFloating(kOp, {"dweight", args.dweight});
     CheckDenseRows(kOp, {"dweight", args.dweight});
+    CheckSameDevice(kOp, {{"x", args.x}, {"dweight", args.dweight}, {"workspace", args.workspace}});
     CheckShape(kOp, {"workspace", args.workspace},
                {RmsNormWorkspaceNumel(RowCount(args.x.shape()), args.x.shape().back())});
     CheckDType(kOp, {"workspace", args.workspace}, AccumulationType(args.x.dtype));
@@ -72,6 +74,7 @@ void RmsNormBackward(const RmsNormBackwardArgs& args) {
     case Backend::kCpu:
       return cpu::RmsNormBackward(args);
     case Backend::kCuda:
+      return cuda::RmsNormBackward(args);
     case Backend::kNone:
       return;
   }

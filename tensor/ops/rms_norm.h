@@ -14,6 +14,7 @@
 #pragma once
 
 #include "tensor/cpu_isa.h"
+#include "tensor/device.h"
 #include "tensor/tensor.h"
 
 namespace tessera::ops {
@@ -42,6 +43,8 @@ int64_t RmsNormWorkspaceNumel(int64_t rows, int64_t width);
 inline constexpr int64_t kNormRowBlock = 64;  // rows whose dweight is summed before the blocks are
 
 TESSERA_CPU_KERNEL(RmsNormForward, RmsNormForwardArgs)
+TESSERA_CUDA_KERNEL(RmsNormForward, RmsNormForwardArgs)
 TESSERA_CPU_KERNEL(RmsNormBackward, RmsNormBackwardArgs)
+TESSERA_CUDA_KERNEL(RmsNormBackward, RmsNormBackwardArgs)
 
 }  // namespace tessera::ops

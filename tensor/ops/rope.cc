@@ -33,6 +33,7 @@ void Rope(const RopeArgs& args) {
     case Backend::kCpu:
       return cpu::Rope(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

@@ -24,6 +24,7 @@ void Scale(const ScaleArgs& args) {
     case Backend::kCpu:
       return cpu::Scale(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

@@ -17,6 +17,7 @@ void SgdStep(const SgdStepArgs& args) {
     case Backend::kCpu:
       return cpu::SgdStep(args);
     case Backend::kCuda:
+      NoCudaKernel("sgd_step");
     case Backend::kNone:
       return;
   }

@@ -30,6 +30,7 @@ void SoftmaxForward(const SoftmaxForwardArgs& args) {
     case Backend::kCpu:
       return cpu::SoftmaxForward(args);
     case Backend::kCuda:
+      NoCudaKernel(op);
     case Backend::kNone:
       return;
   }
@@ -46,6 +47,7 @@ void SoftmaxBackward(const SoftmaxBackwardArgs& args) {
     case Backend::kCpu:
       return cpu::SoftmaxBackward(args);
     case Backend::kCuda:
+      NoCudaKernel(op);
     case Backend::kNone:
       return;
   }

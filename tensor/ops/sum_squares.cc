@@ -33,6 +33,7 @@ void SumSquares(const SumSquaresArgs& args) {
     case Backend::kCpu:
       return cpu::SumSquares(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

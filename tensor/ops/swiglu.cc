@@ -29,6 +29,7 @@ void SwiGluForward(const SwiGluForwardArgs& args) {
     case Backend::kCpu:
       return cpu::SwiGluForward(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }
@@ -44,6 +45,7 @@ void SwiGluBackward(const SwiGluBackwardArgs& args) {
     case Backend::kCpu:
       return cpu::SwiGluBackward(args);
     case Backend::kCuda:
+      NoCudaKernel(kOp);
     case Backend::kNone:
       return;
   }

@@ -73,6 +73,7 @@ void UnaryForward(const UnaryForwardArgs& args) {
     case Backend::kCpu:
       return cpu::UnaryForward(args);
     case Backend::kCuda:
+      NoCudaKernel(op);
     case Backend::kNone:
       return;
   }
@@ -94,6 +95,7 @@ void UnaryBackward(const UnaryBackwardArgs& args) {
     case Backend::kCpu:
       return cpu::UnaryBackward(args);
     case Backend::kCuda:
+      NoCudaKernel(op);
     case Backend::kNone:
       return;
   }
