@@ -30,6 +30,7 @@ std::vector<OpCase> LinearCases() {
       if (gelu) op_case.composition = LinearThenGelu;
       // With one leading dim any row stride will do; several must be readable as one.
       op_case.layouts = x.rank() <= 2 ? Layouts::kDenseRows : Layouts::kContiguous;
+      op_case.cuda = gelu ? OnCuda::kForward : OnCuda::kForwardAndBackward;  // GELU's gradient is unary's
       cases.push_back(op_case);
     }
   };
@@ -50,9 +51,11 @@ TESSERA_OP_CASES(Linear, LinearCases());
 std::vector<OpCase> MatmulCases() {
   std::vector<OpCase> cases;
   const auto add = [&](const char* name, const Shape& a, const Shape& b) {
-    cases.push_back({.name = name, .inputs = {{a}, {b}}, .run = [](std::span<const Input> in) {
-                       return std::vector<Tensor>{Matmul(in[0], in[1])};
-                     }});
+    const bool broadcasts = std::string_view(name).starts_with("Broadcast");  // its gradient is summed by reduce
+    cases.push_back({.name = name,
+                     .inputs = {{a}, {b}},
+                     .run = [](std::span<const Input> in) { return std::vector<Tensor>{Matmul(in[0], in[1])}; },
+                     .cuda = broadcasts ? OnCuda::kForward : OnCuda::kForwardAndBackward});
   };
   add("Matrix", {4, 3}, {3, 5});
   add("Batch", {2, 4, 3}, {2, 3, 5});

@@ -40,7 +40,8 @@ std::vector<OpCase> RmsNormCases() {
     cases.push_back({.name = shape.name,
                      .inputs = {{shape.x}, WeightFor(shape.x)},
                      .run = [](std::span<const Input> in) { return std::vector<Tensor>{RmsNorm(in[0], in[1], 1e-5)}; },
-                     .layouts = Layouts::kDenseRows});
+                     .layouts = Layouts::kDenseRows,
+                     .cuda = OnCuda::kForwardAndBackward});
   }
   return cases;
 }
@@ -56,7 +57,8 @@ std::vector<OpCase> AddRmsNormCases() {
                            const Tensor sum = PlainAdd(in[0], in[1]);
                            return std::vector<Tensor>{sum, RmsNorm(sum, in[2], 1e-5)};
                          },
-                     .layouts = Layouts::kDenseRows});
+                     .layouts = Layouts::kDenseRows,
+                     .cuda = OnCuda::kForwardAndBackward});
   }
   return cases;
 }

@@ -8,6 +8,8 @@
 
 #include "autograd/tape.h"
 #include "tensor/context.h"
+#include "tensor/cuda/allocator.h"
+#include "tensor/cuda/device.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/fill.h"
 #include "tensor/thread_pool.h"
@@ -31,9 +33,15 @@ GradTarget TestParameter::NextGradTarget() { return {grad_, target_count++ > 0};
 // A binary may have cases of one kind only.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpCaseTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FusedOpCaseTest);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaOpCaseTest);
 
 std::vector<OpCase> FusedCases(std::vector<OpCase> cases) {
   std::erase_if(cases, [](const OpCase& op_case) { return !op_case.composition; });
+  return cases;
+}
+
+std::vector<OpCase> CudaCases(std::vector<OpCase> cases) {
+  std::erase_if(cases, [](const OpCase& op_case) { return op_case.cuda == OnCuda::kNothing; });
   return cases;
 }
 
@@ -124,7 +132,8 @@ std::vector<Tensor> Evaluate(const OpFunction& f, std::span<const Tensor> tensor
 }
 
 Tensor OutputWeights(const OpCase& op_case, size_t output, const Tensor& like) {
-  return RandomTensor(op_case.name + "/dy" + std::to_string(output), like.shape(), -1, 1, like.dtype());
+  const Tensor weights = RandomTensor(op_case.name + "/dy" + std::to_string(output), like.shape(), -1, 1, like.dtype());
+  return like.device().is_cuda() ? CopyTo(weights, like.device()) : weights;
 }
 
 struct Result {
@@ -224,6 +233,56 @@ Tensor Expanded(const Tensor& x) {
   return x.WithLayout(first.Expand(x.shape()));
 }
 
+struct Variant {
+  const char* name;
+  Tensor x;
+  bool promised;
+};
+
+std::vector<Variant> LayoutVariants(const Tensor& x, Layouts layouts) {
+  std::vector<Variant> variants = {{"row gaps", WithRowGaps(x), layouts != Layouts::kContiguous}};
+  if (x.rank() >= 2) {
+    variants.push_back({"transposed", Transposed(x), layouts == Layouts::kAny});
+    variants.push_back({"expanded", Expanded(x), layouts != Layouts::kContiguous});
+  }
+  return variants;
+}
+
+// The Context of tests on the first GPU; its fresh memory is NaN.
+class OnGpu {
+ public:
+  OnGpu() : guard_(GpuContext()) { SetPoison(true); }
+  ~OnGpu() { SetPoison(false); }
+
+ private:
+  static Context GpuContext() {
+    Context context = CurrentContext();
+    context.device = Cuda();
+    return context;
+  }
+  static void SetPoison(bool poison) {
+    if constexpr (kBuiltWithCuda) CudaAllocator(0).SetPoison(poison);
+  }
+  ContextGuard guard_;
+};
+
+std::vector<Tensor> AllTo(Device device, std::span<const Tensor> tensors) {
+  std::vector<Tensor> moved;
+  for (const Tensor& x : tensors) moved.push_back(x.defined() ? CopyTo(x, device) : x);
+  return moved;
+}
+
+// Forward, and backward where the case has it on CUDA; the result is on the CPU.
+Result RunCudaCase(const OpCase& op_case, std::span<const Tensor> inputs) {
+  Result result;
+  if (op_case.cuda == OnCuda::kForward) {
+    result.outputs = Evaluate(op_case.run, inputs);
+  } else {
+    result = ForwardBackward(op_case, op_case.run, inputs);
+  }
+  return {AllTo(kCpu, result.outputs), AllTo(kCpu, result.grads)};
+}
+
 }  // namespace
 
 TEST_P(OpCaseTest, BackwardMatchesFiniteDifferences) {
@@ -299,17 +358,7 @@ TEST_P(OpCaseTest, EveryLayoutGivesTheSameOrIsRefused) {
   const std::vector<Tensor> inputs = MakeInputs(op_case, DType::kF64);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!IsFloating(inputs[i].dtype()) || inputs[i].rank() == 0 || inputs[i].numel() == 0) continue;
-    struct Variant {
-      const char* name;
-      Tensor x;
-      bool promised;
-    };
-    std::vector<Variant> variants = {{"row gaps", WithRowGaps(inputs[i]), op_case.layouts != Layouts::kContiguous}};
-    if (inputs[i].rank() >= 2) {
-      variants.push_back({"transposed", Transposed(inputs[i]), op_case.layouts == Layouts::kAny});
-      variants.push_back({"expanded", Expanded(inputs[i]), op_case.layouts != Layouts::kContiguous});
-    }
-    for (const Variant& variant : variants) {
+    for (const Variant& variant : LayoutVariants(inputs[i], op_case.layouts)) {
       std::vector<Tensor> dense(inputs.begin(), inputs.end()), strided = dense;
       dense[i] = CopyTo(variant.x, DType::kF64);
       strided[i] = variant.x;
@@ -439,6 +488,48 @@ TEST_P(OpCaseTest, BitsDoNotDependOnThreads) {
     results.push_back(ForwardBackward(op_case, op_case.run, inputs));
   }
   ExpectBitEqual(results[0], results[1], "1 and 3 threads");
+}
+
+TEST_P(CudaOpCaseTest, CudaAgreesWithCpu) {
+  if (CudaDeviceCount() == 0) GTEST_SKIP() << CudaAbsence();
+  const OpCase& op_case = GetParam();
+  const double ulps = op_case.low_precision_ulps;
+  for (auto [dtype, tolerance] : {std::pair(DType::kF64, 1e-12), std::pair(DType::kF32, 5e-6),
+                                  std::pair(DType::kBF16, ulps * 0x1p-8), std::pair(DType::kF16, ulps * 0x1p-11)}) {
+    if (IsLowPrecision(dtype) && !op_case.low_precision) continue;
+    const std::vector<Tensor> inputs = MakeInputs(op_case, dtype);
+    const Result expected = RunCudaCase(op_case, inputs);
+    const OnGpu on_gpu;
+    const std::vector<Tensor> on_device = AllTo(Cuda(), inputs);
+    const Result got = RunCudaCase(op_case, on_device);
+    ExpectNear(got, expected, tolerance, std::string(Name(dtype)));
+    ExpectBitEqual(RunCudaCase(op_case, on_device), got, Str(Name(dtype), ", run again"));
+  }
+}
+
+TEST_P(CudaOpCaseTest, CudaTakesTheLayoutsThatTheCpuTakes) {
+  if (CudaDeviceCount() == 0) GTEST_SKIP() << CudaAbsence();
+  const OpCase& op_case = GetParam();
+  const std::vector<Tensor> inputs = MakeInputs(op_case, DType::kF64);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!IsFloating(inputs[i].dtype()) || inputs[i].rank() == 0 || inputs[i].numel() == 0) continue;
+    std::vector<Result> expected;
+    for (const Variant& variant : LayoutVariants(inputs[i], op_case.layouts)) {
+      if (!variant.promised) continue;
+      std::vector<Tensor> strided(inputs.begin(), inputs.end());
+      strided[i] = variant.x;
+      expected.push_back(RunCudaCase(op_case, strided));
+    }
+    const OnGpu on_gpu;
+    const std::vector<Tensor> on_device = AllTo(Cuda(), inputs);
+    size_t next = 0;
+    for (const Variant& variant : LayoutVariants(on_device[i], op_case.layouts)) {
+      if (!variant.promised) continue;
+      std::vector<Tensor> strided = on_device;
+      strided[i] = variant.x;
+      ExpectNear(RunCudaCase(op_case, strided), expected[next++], 1e-12, Str("input ", i, ", ", variant.name));
+    }
+  }
 }
 
 }  // namespace tessera::testing

@@ -3,8 +3,8 @@
 //
 //   finite differences in f64; the fused op against its plain composition; bf16 and f16 against f32 on the same rounded
 //   inputs; strided, transposed and expanded inputs; parameters (by reference, with garbage-filled gradient targets, once
-//   of another dtype and accumulating); meta shapes; the second backward's error; the same bits on 1 and 3 threads; guard
-//   zones around every block and NaN in fresh memory, all the time.
+//   of another dtype and accumulating); meta shapes; the second backward's error; the same bits on 1 and 3 threads; CUDA
+//   against the CPU, where there is a GPU; guard zones around every block and NaN in fresh memory, all the time.
 //
 //   TESSERA_OP_CASES(RmsNorm, RmsNormCases());
 #pragma once
@@ -42,6 +42,9 @@ enum class Layouts {
   kContiguous,
 };
 
+// What of an op has CUDA kernels.
+enum class OnCuda { kNothing, kForward, kForwardAndBackward };
+
 using OpFunction = std::function<std::vector<Tensor>(std::span<const Input>)>;
 
 struct OpCase {
@@ -54,18 +57,22 @@ struct OpCase {
   double low_precision_ulps = 4;              // of the largest magnitude in the compared tensor
   bool low_precision = true;
   bool parameters = true;  // inputs may be parameters
+  OnCuda cuda = OnCuda::kNothing;
 };
 
 inline void PrintTo(const OpCase& op_case, std::ostream* out) { *out << op_case.name; }
 
 class OpCaseTest : public ::testing::TestWithParam<OpCase> {};
 class FusedOpCaseTest : public ::testing::TestWithParam<OpCase> {};  // the cases that have a composition
+class CudaOpCaseTest : public ::testing::TestWithParam<OpCase> {};   // the cases that have CUDA kernels
 std::string OpCaseName(const ::testing::TestParamInfo<OpCase>& info);
 std::vector<OpCase> FusedCases(std::vector<OpCase> cases);
+std::vector<OpCase> CudaCases(std::vector<OpCase> cases);
 
-#define TESSERA_OP_CASES(Suite, cases)                                                 \
-  INSTANTIATE_TEST_SUITE_P(Suite, OpCaseTest, ::testing::ValuesIn(cases), OpCaseName); \
-  INSTANTIATE_TEST_SUITE_P(Suite, FusedOpCaseTest, ::testing::ValuesIn(FusedCases(cases)), OpCaseName)
+#define TESSERA_OP_CASES(Suite, cases)                                                                  \
+  INSTANTIATE_TEST_SUITE_P(Suite, OpCaseTest, ::testing::ValuesIn(cases), OpCaseName);                  \
+  INSTANTIATE_TEST_SUITE_P(Suite, FusedOpCaseTest, ::testing::ValuesIn(FusedCases(cases)), OpCaseName); \
+  INSTANTIATE_TEST_SUITE_P(Suite, CudaOpCaseTest, ::testing::ValuesIn(CudaCases(cases)), OpCaseName)
 
 // A parameter for tests: data of its own, a NaN-filled gradient target in `grad_dtype`.
 class TestParameter final : public ParamSource {
