@@ -219,6 +219,49 @@ TEST(Exceptions, InBackwardForgetTheWindowAndTrainingGoesOn) {
   }
 }
 
+TEST(Exceptions, InARecomputeForgetTheWindowAndTrainingGoesOn) {
+  struct Checkpointed : nn::Layer<Checkpointed> {
+    nn::ModuleList<nn::Linear> layers{this, "layers", 3, 33, 33};
+    int calls_left = -1;  // of a layer, until one throws
+    Tensor Forward(const Tensor& x) {
+      Tensor h = x;
+      for (nn::Linear& layer : layers) {
+        h = Checkpoint(
+            [this, &layer](const Tensor& in) {
+              const Tensor out = Tanh(layer(in));
+              if (calls_left-- == 0) throw Error("no memory");
+              return out;
+            },
+            h);
+      }
+      return Mean(Square(h));
+    }
+  };
+  for (const Way& way : WaysWithAndWithoutOverlap({1, 2})) {
+    std::vector<Tensor> expected;
+    for (int layer_that_fails : {-1, 2, 1, 0}) {
+      OnRanks(way, [&](zero::Rank& rank) {
+        Checkpointed model;
+        auto engine = MakeEngine(model, MlpConfig(way), rank);
+        for (int step = 0; step < 3; ++step) {
+          const Tensor x = RandomTensor(Str("x", step, rank.index()), {2, 33});
+          if (step == 1 && layer_that_fails >= 0) {
+            model.calls_left = 3 + 2 - layer_that_fails;
+            const Tensor loss = engine(x);
+            EXPECT_NE(ErrorOf([&] { engine.Backward(loss); }).find("no memory"), std::string::npos);
+          }
+          engine.Backward(engine(x));
+          engine.Step();
+        }
+        const std::vector<Tensor> got = Weights(model);
+        if (!rank.is_main()) return;
+        if (expected.empty()) expected = got;
+        ExpectSameBits(got, expected);
+      });
+    }
+  }
+}
+
 // ---- evaluation ----
 
 TEST(Evaluation, BetweenForwardAndBackwardChangesNoBit) {
