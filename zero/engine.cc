@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/engine.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -48,6 +50,24 @@ StepOptions StepOptionsOf(const Config& config, double loss_weight_per_sample) {
           .piece_numel = config.zero.sub_group_size,
           .bucket_numel = config.zero.allgather_bucket_size};
 }
+
+// What wall_clock_breakdown prints: host seconds of the phases since the last line.
+struct PhaseTimes {
+  double forward_s = 0, backward_s = 0, step_s = 0;
+};
+
+// Adds the time that it lives to a sum.
+class PhaseTimer {
+ public:
+  explicit PhaseTimer(double* sum_s) : sum_s_(sum_s), start_(std::chrono::steady_clock::now()) {}
+  ~PhaseTimer() { *sum_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+
+ private:
+  double* sum_s_;
+  std::chrono::steady_clock::time_point start_;
+};
 
 // Without a GPU the ranks' threads and their communication share the same cores: a thread of its own gains nothing.
 bool Overlaps(const Config& config) { return config.zero.overlap_comm.value_or(false); }
@@ -112,7 +132,7 @@ struct Engine::State {
   void ClearWindow();
   void Settle();
   void Report(const ScaleUpdate& update, const std::string& reason) const;
-  void PrintProgress() const;
+  void PrintProgress();
   void FillSchedule();
 
   nn::Module& model;
@@ -138,6 +158,7 @@ struct Engine::State {
 
   int64_t global_steps = 0, skipped_steps = 0, micro_steps = 0;
   double loss = std::nan("");
+  PhaseTimes times;
   bool was_applied = false;
   int exceptions_at_start;
 };
@@ -200,9 +221,12 @@ void Engine::State::DropForward() noexcept {
   micro_step_begun = false;
 }
 
-Engine::ForwardScope::ForwardScope(State& state) : state_(state) { state.BeginForward(); }
+Engine::ForwardScope::ForwardScope(State& state) : state_(state), start_(std::chrono::steady_clock::now()) {
+  state.BeginForward();
+}
 Engine::ForwardScope::~ForwardScope() {
   if (!finished_) state_.DropForward();
+  state_.times.forward_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
 Engine::EvaluationScope::EvaluationScope(State& state)
@@ -238,6 +262,7 @@ void Engine::State::RunBackward(const Tensor& sum, const Tensor& weight) {
   if (current == nullptr) {
     throw Error("engine: Backward without a forward before it: call the engine in training mode first, outside NoGrad");
   }
+  const PhaseTimer timer(&times.backward_s);
   const double expected = StepOptionsOf(config, options.loss_weight_per_sample).expected_weight;
   const Tensor seed = EmptyOn(sum.device(), sum.shape(), sum.dtype(), MemoryTag::kWorkspace);
   ops::Fill({.out = seed.Write(), .value = scaler.scale() / expected});
@@ -285,11 +310,14 @@ void Engine::EndOfData(LastWindow policy) {
 }
 
 void Engine::State::CloseWindow() {
-  coordinator.ReleaseIdle();
-  reducer.FinishWindow();
-  FillSchedule();
-  step.scalars().SetLossScale(scaler.scale());
-  step.Run(window);
+  {
+    const PhaseTimer timer(&times.step_s);
+    coordinator.ReleaseIdle();
+    reducer.FinishWindow();
+    FillSchedule();
+    step.scalars().SetLossScale(scaler.scale());
+    step.Run(window);
+  }
   Settle();
 }
 
@@ -343,7 +371,12 @@ void Engine::State::Report(const ScaleUpdate& update, const std::string& reason)
                   "; the weights are as they were before this step"));
 }
 
-void Engine::State::PrintProgress() const {
+void Engine::State::PrintProgress() {
+  if (config.wall_clock_breakdown && global_steps % std::max<int64_t>(config.steps_per_print, 1) == 0) {
+    Print(Str("step=", global_steps, ", time (ms) since the last line: fwd: ", 1e3 * times.forward_s,
+              " | bwd: ", 1e3 * times.backward_s, " | step: ", 1e3 * times.step_s));
+    times = {};
+  }
   if (config.steps_per_print <= 0 || global_steps % config.steps_per_print != 0) return;
   const optim::StepScalars& scalars = step.scalars();
   Print(Str("step=", global_steps, ", skipped=", skipped_steps, ", lr=[", scalars.lr(), "], mom=[", scalars.momentum(),

@@ -15,6 +15,7 @@
 // all micro-steps and ranks, however the samples were split.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -133,6 +134,7 @@ class Engine {
 
    private:
     State& state_;
+    std::chrono::steady_clock::time_point start_;
     bool finished_ = false;
   };
   // Around one evaluation: no tape, no dropout, random streams as they were.
