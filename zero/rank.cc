@@ -20,7 +20,7 @@
 namespace tessera::zero {
 namespace {
 
-constexpr double kGraceSeconds = 5;  // for ranks to come back once the group has failed
+constexpr double kGraceSeconds = 10;  // for ranks to come back once the group has failed
 
 // Tensors may outlive their rank; an allocator that still has some alive is kept for ever.
 class AllocatorKeeper {
