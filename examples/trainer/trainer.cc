@@ -128,8 +128,9 @@ std::unique_ptr<io::BatchLoader> Trainer::MakeLoader() const {
 }
 
 void Trainer::Say(const std::string& line) {
-  if (!started_) notices_.push_back(line);
   if (started_ && progress_) progress_->Print(line);
+  const bool is_new = std::find(notices_.begin(), notices_.end(), line) == notices_.end();
+  if (!started_ && is_new) notices_.push_back(line);
 }
 
 void Trainer::Run() {
@@ -274,16 +275,19 @@ void Trainer::ShowSummary() const {
   std::fputs(EndTable(options_, text_, facts, terminal_.text_columns()).c_str(), stdout);
 }
 
-// The ranks fail alike at most mistakes: what all say is said once.
+// The ranks fail alike at most mistakes: what all say is said once, without a rank in front.
 std::string FailureText(const std::string& message) {
-  std::vector<std::string> lines;
+  std::vector<std::string> by_rank;
   for (const std::string& line : Wrap(message, 0)) {
     const size_t colon = line.find(": ");
-    const std::string text = line.starts_with("rank ") && colon != std::string::npos ? line.substr(colon + 2) : line;
-    if (std::find(lines.begin(), lines.end(), text) == lines.end()) lines.push_back(text);
+    if (line.starts_with("rank ") && colon != std::string::npos) {
+      by_rank.push_back(line.substr(colon + 2));
+    } else if (!by_rank.empty()) {
+      by_rank.back() += Str("\n", line);
+    }
   }
-  if (lines.size() != 1) return message;
-  return lines.front();
+  const auto is_first = [&](const std::string& text) { return text == by_rank.front(); };
+  return !by_rank.empty() && std::all_of(by_rank.begin(), by_rank.end(), is_first) ? by_rank.front() : message;
 }
 
 void Train(const TrainerOptions& options) {

@@ -143,12 +143,13 @@ class TrainerTest(unittest.TestCase):
                 self.assertIn(part, output)
 
     def test_the_same_seed_gives_the_same_run_and_another_one_another(self):
-        def losses(seed):
-            output = self.train("--max_steps", "2", "--seed", seed)
+        def losses(seed, *arguments):
+            output = self.train("--max_steps", "2", "--seed", seed, *arguments)
             return re.findall(r"validation loss (\S+)|loss (\S+) \| gnorm (\S+)", output)
-        first = losses("1")
-        self.assertEqual(losses("1"), first)
-        self.assertNotEqual(losses("2"), first)
+        for arguments in ([], ["--num_gpus", "2", "--zero_stage", "3", "--dropout", "0.1"]):
+            first = losses("1", *arguments)
+            self.assertEqual(losses("1", *arguments), first)
+            self.assertNotEqual(losses("2", *arguments), first)
 
     def test_accumulated_micro_batches_give_the_step_of_one_large_batch(self):
         def last(*arguments):
