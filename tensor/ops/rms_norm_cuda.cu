@@ -7,8 +7,8 @@
 namespace tessera::ops::cuda {
 namespace {
 
-constexpr int kHeld = 4;  // packs of a row that a thread keeps; a longer row is read a second time past them
-constexpr int kMaxThreads = 1024;
+constexpr int kHeld = 4;          // packs of a row that a thread keeps; a longer row is read a second time past them
+constexpr int kMaxThreads = 512;  // of a block: leaves each 128 registers, and nothing spills
 
 // The threads of a block: x along a row, y over rows.
 dim3 RowThreads(int64_t width, int pack) {
@@ -116,6 +116,7 @@ __global__ void __launch_bounds__(kMaxThreads) InputGradKernel(const __grid_cons
   const int64_t first = threadIdx.x * N, step = static_cast<int64_t>(blockDim.x) * N;
   const T* x = p.x + p.x_rows(row);
   const T* dy = p.dy + p.dy_rows(row);
+  const A scale = row < p.rows ? p.rstd[row] : A(0);
   Pack<T, N> x_held[kHeld], dy_held[kHeld];
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
@@ -136,7 +137,6 @@ __global__ void __launch_bounds__(kMaxThreads) InputGradKernel(const __grid_cons
   for (int64_t i = first + kHeld * step; i < width; i += step) {
     add_products(LoadPack<T, N>(x + i), LoadPack<T, N>(dy + i), i);
   }
-  const A scale = row < p.rows ? p.rstd[row] : A(0);
   const A mean = RowSum(dot) * scale * scale / static_cast<A>(p.width);
   T* dx = p.dx + p.dx_rows(row);
   const T* dsum = p.dsum == nullptr ? nullptr : p.dsum + p.dsum_rows(row);
