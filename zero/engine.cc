@@ -194,7 +194,13 @@ absl::StatusOr<Engine> Engine::Make(nn::Module& model, const Config& config, Ran
       std::make_unique<State>(model, resolved, rank, std::move(options), std::move(optimizer), std::move(schedule));
   for (const std::string& notice : resolved.notices) state->Print(notice);
   if (state->schedule) {
-    for (const std::string& notice : state->schedule->notices()) state->Print(notice);
+    // A config that was read from JSON has these among its own.
+    const std::vector<std::string>& told = resolved.notices;
+    for (const std::string& notice : state->schedule->notices()) {
+      const bool known = std::any_of(told.begin(), told.end(),
+                                     [&](const std::string& line) { return line.find(notice) != std::string::npos; });
+      if (!known) state->Print(notice);
+    }
   }
   return Engine(std::move(state));
 }

@@ -27,7 +27,10 @@ GradientReducer::GradientReducer(const Partition& partition, comm::Communicator&
       units_(static_cast<size_t>(partition.unit_count())),
       position_(partition.parameters().size()),
       order_(units_.size()) {
-  std::iota(order_.rbegin(), order_.rend(), 0);  // until the first backward has shown better: the last unit first
+  // Until the first backward has shown better: the last unit first, and what persists after all, for it is small
+  // parameters of every unit.
+  std::iota(order_.rbegin(), order_.rend(), 0);
+  std::stable_partition(order_.begin(), order_.end(), [&](int index) { return !partition.unit(index).persistent; });
   const DType kept_dtype = options.accumulation_steps > 1 ? options.sum_dtype : options.wire_dtype;
   for (int index = 0; index < partition.unit_count(); ++index) {
     const nn::FlatSegment& segment = partition.segment(index, Segment::kTrainable);

@@ -20,8 +20,6 @@
 namespace tessera::zero {
 namespace {
 
-constexpr double kGraceSeconds = 10;  // for ranks to come back once the group has failed
-
 // Tensors may outlive their rank; an allocator that still has some alive is kept for ever.
 class AllocatorKeeper {
  public:
@@ -150,14 +148,14 @@ absl::Status RunRanks(const RankOptions& options, FunctionRef<void(Rank&)> body)
       return std::any_of(results.by_rank.begin(), results.by_rank.end(), [](const Outcome& o) { return o.failed; });
     };
     results.changed.wait(lock, [&] { return all_ended() || any_failed(); });
-    const auto grace = std::chrono::duration<double>(kGraceSeconds);
+    const auto grace = std::chrono::duration<double>(options.grace_s);
     if (!results.changed.wait_for(lock, grace, all_ended)) {
       std::string missing;
       for (int rank = 0; rank < size; ++rank) {
         if (!results.by_rank[static_cast<size_t>(rank)].ended) missing += Str(missing.empty() ? "" : ", ", rank);
       }
-      std::fprintf(stderr, "%s\nranks: %s did not come back within %.0f s of the failure; ending the process\n",
-                   std::string(Summary(results).message()).c_str(), missing.c_str(), kGraceSeconds);
+      std::fprintf(stderr, "%s\nranks: %s did not come back within %g s of the failure; ending the process\n",
+                   std::string(Summary(results).message()).c_str(), missing.c_str(), options.grace_s);
       std::fflush(stderr);
       std::_Exit(1);
     }

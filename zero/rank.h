@@ -26,6 +26,7 @@ struct RankOptions {
   int world_size = 1;
   int threads_per_rank = 0;     // 0: the process's threads divided by the ranks, at least 1
   double comm_timeout_s = 600;  // of silence, before a rank counts as lost
+  double grace_s = 10;          // for ranks to come back once the group has failed
 };
 
 class Rank {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an engine sends, to the element, and what it holds at a time.
+#include <numeric>
+#include <set>
+
 #include "nn/models/llama.h"
 #include "tests/support/golden_inputs.h"
 #include "tests/support/tiny_model.h"
@@ -235,6 +238,23 @@ TEST(Gathered, LimitsChangeNoBit) {
     });
     ExpectSameBits(tight.weights, free.weights);
   }
+}
+
+// Small parameters of all layers are reduced last: no unit may wait for them, in the first backward either.
+TEST(Held, GradientsOfOneUnitAtATimeFromTheFirstBackwardOn) {
+  OnRanks({.stage = 2, .ranks = 2}, [&](zero::Rank& rank) {
+    const TinyModel model = MakeTinyModel("llama", false);
+    zero::Config config = PlainConfig({.stage = 2, .ranks = 2});
+    config.zero.param_persistence_threshold = 100;  // the norms
+    const zero::Partition partition(*model.module, config.zero, 2, DType::kF64);
+    std::set<int64_t> sizes;  // slots are shared by units of one size
+    for (int unit = 0; unit < partition.unit_count(); ++unit) sizes.insert(partition.UnitNumel(unit));
+    auto engine = MakeEngine(*model.module, config, rank, {.loss_weight_per_sample = kGoldenTokens});
+    const GoldenBatch batch = MakeGoldenBatch(0, rank.index(), 1);
+    engine.Backward(engine.Forward([&] { return model.loss(batch.ids, batch.targets); }));
+    EXPECT_EQ(rank.allocator().stats().peak_by_tag[static_cast<size_t>(MemoryTag::kGradSlots)],
+              std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) * ItemSize(DType::kF64));
+  });
 }
 
 TEST(Held, ParametersAndStatesOfStageThreeHalveWithTwiceTheRanks) {

@@ -178,14 +178,14 @@ TEST(RanksThatFail, TheNextRunIsSound) {
 TEST(RanksDeathTest, OneThatNeverComesBackEndsTheProcessAndIsNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto hang = [] {
-    const absl::Status status =
-        zero::RunRanks({.world_size = 2, .threads_per_rank = 1, .comm_timeout_s = 0.2}, [](zero::Rank& rank) {
+    const absl::Status status = zero::RunRanks(
+        {.world_size = 2, .threads_per_rank = 1, .comm_timeout_s = 0.2, .grace_s = 0.5}, [](zero::Rank& rank) {
           if (rank.index() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
           rank.comm().Barrier();
         });
     std::fprintf(stderr, "came back: %s\n", std::string(status.message()).c_str());
   };
-  EXPECT_EXIT(hang(), ::testing::ExitedWithCode(1), "ranks: 1 did not come back within 5 s");
+  EXPECT_EXIT(hang(), ::testing::ExitedWithCode(1), "ranks: 1 did not come back within 0.5 s");
 }
 
 // ---- ranks that do not fail ----
