@@ -5,7 +5,7 @@
 #   bench/gpu.sh pack [BUILD]   where they were built: puts them, stripped, into build-cuda/gpu/ (BUILD: build-cuda)
 #   bench/gpu.sh                on the GPU machine, from the repository's root, with build-cuda/gpu/ in place
 #
-# Logs go to $OUT, or build-cuda/gpu/ without it. Ends with one line per step; fails if a step did.
+# Takes ten minutes at most. Logs go to $OUT, or build-cuda/gpu/ without it. Ends with one line per step; fails if a step did.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 programs=build-cuda/gpu
@@ -43,21 +43,21 @@ step() { # NAME LIMIT_S COMMAND...: keeps its output in a log; the last lines ar
 
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader || echo 'no nvidia-smi'
 ldd $programs/gpu_bench | grep -E 'cublas|not found'
-for program in $tests; do step "$program" 150 $programs/"$program" --gtest_filter='*Cuda*' --gtest_brief=1; done
+for program in $tests; do step "$program" 120 $programs/"$program" --gtest_filter='*Cuda*' --gtest_brief=1; done
+step gpu_bench 100 $programs/gpu_bench
+cat "$logs/gpu_bench.log"
 
 # Blocks of exactly the size asked for, none kept: what lies past one is nobody's.
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 if [ -n "$sanitizer" ]; then
   filter='CudaTest.RmsNorm*:CudaTest.Linears*:CudaTest.GemmBroadcasts*:CudaTest.CopyRounds*:CudaTest.FillGives*'
-  TESSERA_CUDA_CHECK=1 step memcheck 180 "$sanitizer" --tool memcheck --error-exitcode 99 --leak-check no \
+  TESSERA_CUDA_CHECK=1 step memcheck 150 "$sanitizer" --tool memcheck --error-exitcode 99 --leak-check no \
     $programs/tensor_cuda_test --gtest_filter="$filter" --gtest_brief=1
-  TESSERA_CUDA_CHECK=1 step racecheck 90 "$sanitizer" --tool racecheck --error-exitcode 99 \
+  TESSERA_CUDA_CHECK=1 step racecheck 60 "$sanitizer" --tool racecheck --error-exitcode 99 \
     $programs/tensor_cuda_test --gtest_filter='CudaTest.RmsNormMay*:CudaTest.RmsNormOf*' --gtest_brief=1
 else
   summary+='memcheck: no compute-sanitizer here'$'\n'
 fi
 
-step gpu_bench 120 $programs/gpu_bench
-cat "$logs/gpu_bench.log"
 printf '\n%s' "$summary"
 exit $failed
