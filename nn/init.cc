@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/init.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tensor/ops/copy.h"
@@ -20,17 +21,24 @@ void FillInit(const Init& init, uint64_t seed, std::string_view path, int64_t be
     return;
   }
   const RngKey key = RngKey(seed).With("init").With(path);
-  // Drawn in f64 and rounded once, so that an f32 and an f64 model start from the same numbers.
-  const Tensor values = EmptyOn(kCpu, out.shape(), DType::kF64, MemoryTag::kWorkspace);
+  // Drawn in f64 and rounded once, so that an f32 and an f64 model start from the same numbers; in parts, because a whole
+  // embedding in f64 would be more than its rank holds of the model.
+  constexpr int64_t kPart = int64_t{1} << 20;
+  const Tensor values = EmptyOn(kCpu, {std::min(kPart, out.numel())}, DType::kF64, MemoryTag::kWorkspace);
   double* data = values.Write().as<double>();
-  ParallelFor(out.numel(), 16384, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const uint64_t element = static_cast<uint64_t>(begin + i);
-      data[i] = init.kind == Init::Kind::kNormal ? init.value * key.Normal(element)
-                                                 : init.value * (2.0 * static_cast<double>(key.Uniform(element)) - 1.0);
-    }
-  });
-  ops::Copy({.x = values.Read(), .out = out.Write()});
+  for (int64_t start = 0; start < out.numel(); start += kPart) {
+    const int64_t count = std::min(kPart, out.numel() - start);
+    ParallelFor(count, 16384, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        const uint64_t element = static_cast<uint64_t>(begin + start + i);
+        data[i] = init.kind == Init::Kind::kNormal
+                      ? init.value * key.Normal(element)
+                      : init.value * (2.0 * static_cast<double>(key.Uniform(element)) - 1.0);
+      }
+    });
+    const Tensor part = out.WithLayout(Layout::Contiguous({count}, out.layout().offset() + start));
+    ops::Copy({.x = values.WithLayout(Layout::Contiguous({count})).Read(), .out = part.Write()});
+  }
 }
 
 }  // namespace tessera::nn
