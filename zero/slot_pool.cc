@@ -55,6 +55,7 @@ void SlotPool::Drop(Class& from, Tensor slot, const Event& after) {
 }
 
 bool SlotPool::HasRoom(int64_t numel, DType dtype) const {
+  if (numel == 0) return true;  // units without frozen parameters share this class, and must not wait for each other
   for (const Class& entry : classes_) {
     if (entry.numel == numel && entry.dtype == dtype) {
       return !entry.free.empty() || entry.count < options_.keep_per_class;

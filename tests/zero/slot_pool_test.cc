@@ -134,10 +134,11 @@ TEST(SlotPool, SteadyUseAllocatesNothingAndItsMemoryIsCountedUnderItsTag) {
   EXPECT_EQ(allocator.stats()[MemoryTag::kGradSlots], 800);
 }
 
-TEST(SlotPool, EmptySlotsAreLegal) {
-  SlotPool pool({.poison = true});
+TEST(SlotPool, EmptySlotsAreLegalAndThereIsAlwaysRoomForOneMore) {
+  SlotPool pool({.keep_per_class = 1, .poison = true});
   Tensor slot = pool.Acquire(0, DType::kF32);
   EXPECT_EQ(slot.numel(), 0);
+  EXPECT_TRUE(pool.HasRoom(0, DType::kF32));
   pool.Release(std::move(slot));
 }
 
