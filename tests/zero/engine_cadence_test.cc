@@ -353,6 +353,37 @@ TEST(Cadence, TheLearningRateHasOneMaster) {
   });
 }
 
+TEST(Create, RefusesAConfigThatDoesNotFitAndSaysWhy) {
+  OnRanks({.ranks = 2}, [&](zero::Rank& rank) {
+    Dot model(1);
+    const auto refusal = [&](const std::function<void(zero::Config*, zero::EngineOptions*)>& change) {
+      zero::Config config = PlainConfig({});
+      zero::EngineOptions options;
+      change(&config, &options);
+      const auto engine = zero::Engine::Create(model, config, rank, std::move(options));
+      return engine.ok() ? std::string("accepted") : std::string(engine.status().message());
+    };
+    const auto adam = [] { return optim::Optimizer::Create(optim::AdamOptions{}); };
+    using Config = zero::Config;
+    using Options = zero::EngineOptions;
+    EXPECT_EQ(refusal([](Config*, Options*) {}), "accepted");
+    EXPECT_NE(refusal([](Config* config, Options*) { config->train_batch_size = 3; }).find("3 is not"),
+              std::string::npos);
+    EXPECT_NE(refusal([](Config* config, Options*) { config->optimizer = {}; }).find("no optimizer was given"),
+              std::string::npos);
+    EXPECT_NE(refusal([&](Config*, Options* options) { options->optimizer = adam(); }).find("keep one"),
+              std::string::npos);
+    EXPECT_NE(refusal([](Config* config, Options*) { config->optimizer.type = "Adagrad"; }).find("Adagrad"),
+              std::string::npos);
+    EXPECT_NE(refusal([](Config* config, Options*) { config->scheduler.type = "Weekly"; }).find("Weekly"),
+              std::string::npos);
+    EXPECT_NE(refusal([](Config*, Options* options) { options->loss_weight_per_sample = 0; }).find("is 0"),
+              std::string::npos);
+    auto engine = MakeEngine(model, PlainConfig({}), rank);  // the model is free again
+    TrainOn(engine, Vector({1}));
+  });
+}
+
 // ---- against the plain loop ----
 
 TEST(PlainLoop, AnEngineOfOneRankHasItsBitsAtEveryStage) {

@@ -70,6 +70,39 @@ TEST(Branches, MayChangeFromStepToStep) {
   }
 }
 
+TEST(Branches, MayDifferBetweenRanksWhereNothingIsGathered) {
+  struct TwoWays : nn::Layer<TwoWays> {
+    TwoWays() {
+      for (nn::Module* layer : {&shared, &left, &right}) layer->SetUnit();
+    }
+    Tensor Forward(const Tensor& x, bool go_left) { return Mean(Square(go_left ? left(shared(x)) : right(shared(x)))); }
+    nn::Linear shared{this, "shared", 33, 33}, left{this, "left", 33, 33}, right{this, "right", 33, 33};
+  };
+  for (int accumulation : {1, 2}) {
+    const auto train = [&](const Way& way, int parts) {
+      std::vector<Tensor> weights;
+      OnRanks(way, [&](zero::Rank& rank) {
+        TwoWays model;
+        auto engine = MakeEngine(model, PlainConfig(way, parts), rank);
+        for (int step = 0; step < 3; ++step) {
+          for (int part = 0; part < parts; ++part) {
+            const int sample = part * way.ranks + rank.index();
+            engine.Backward(engine(RandomTensor(Str("x", step, sample), {1, 33}), (sample + step) % 2 == 0));
+            engine.Step();
+          }
+        }
+        const std::vector<Tensor> mine = Weights(model);
+        if (rank.is_main()) weights = mine;
+      });
+      return weights;
+    };
+    const std::vector<Tensor> expected = train({}, 2 * accumulation);
+    for (const Way& way : WaysWithAndWithoutOverlap({2})) {
+      if (way.stage < 3) ExpectNear(train(way, accumulation), expected, 1e-12);
+    }
+  }
+}
+
 struct Uses : nn::Layer<Uses> {
   nn::Parameter w1{this, "w1", {1}, nn::Init::Constant(1.5)}, w2{this, "w2", {1}, nn::Init::Constant(1.5)},
       w3{this, "w3", {1}, nn::Init::Constant(1.5)};
