@@ -162,13 +162,8 @@ void Coordinator::ReleaseIdle() {
 }
 
 void Coordinator::CheckNothingLeased(const char* where) const {
-  for (size_t i = 0; i < units_.size(); ++i) {
-    if (units_[i].leases > 0) {
-      throw Error(Str(where, ": parameters of unit '", partition_.unit(static_cast<int>(i)).name, "' ('",
-                      partition_.unit(static_cast<int>(i)).parameters[0]->path(),
-                      "', ...) are still gathered; let leases go before it"));
-    }
-  }
+  if (leased_.empty()) return;
+  throw Error(Str(where, ": parameter '", leased_[0]->path(), "' is still gathered; let its lease go before it"));
 }
 
 void Coordinator::SetRefresh(int index, const Event& done) { unit(index).ready = done; }
@@ -199,8 +194,12 @@ Coordinator::Frame& Coordinator::FrameFor(int index) {
   return frames_.back();
 }
 
-void Coordinator::Acquire(nn::Parameter& parameter) { Lease(partition_.place(parameter).unit); }
+void Coordinator::Acquire(nn::Parameter& parameter) {
+  Lease(partition_.place(parameter).unit);
+  leased_.push_back(&parameter);
+}
 void Coordinator::Release(nn::Parameter& parameter) noexcept {
+  leased_.erase(std::find(leased_.begin(), leased_.end(), &parameter));
   Drop(partition_.place(parameter).unit, nullptr, Phase::kForward);
 }
 

@@ -119,6 +119,7 @@ class Coordinator final : public nn::ParamManager {
   GatherSchedule schedule_;
   std::vector<Unit> units_;
   std::vector<int64_t> unit_numel_;
+  std::vector<const nn::Parameter*> leased_;  // by the program, so that an error can name them
   std::vector<Frame> frames_{1};              // the first: outside any scope
   std::vector<std::vector<int>> recomputes_;  // leases that last until a recompute's backward is over
   bool in_backward_ = false;
