@@ -391,6 +391,20 @@ TEST(Leases, HeldAcrossAStepAreAnErrorThatNamesTheParameterAndTheStepCanBeTakenA
   }
 }
 
+TEST(Leases, OfSeveralTheOneThatIsStillHeldIsNamed) {
+  for (const Way& way : AllWays({1, 2})) {
+    OnRanks(way, [&](zero::Rank& rank) {
+      Mlp model;
+      auto engine = MakeEngine(model, PlainConfig(way), rank);
+      engine.Backward(engine(RandomTensor("x", {1, Mlp::kInputs}), RandomTensor("y", {1, Mlp::kOutputs})));
+      const nn::ParamLease held = model.blocks[1].bias->Gather();
+      { const nn::ParamLease other = model.blocks[1].weight.Gather(), another = model.up.weight.Gather(); }
+      const std::string error = ErrorOf([&] { engine.Step(); });
+      EXPECT_NE(error.find("parameter 'blocks.1.bias' is still gathered"), std::string::npos) << error;
+    });
+  }
+}
+
 // ---- dropout and determinism ----
 
 TEST(Recompute, WithDropoutHasTheBitsOfTheStoredActivations) {

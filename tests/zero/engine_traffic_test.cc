@@ -190,9 +190,8 @@ TEST(Gathered, IsBoundedByTheMaximumAndTheLargestUnitWhateverIsKeptAndGatheredAh
     for (int ranks : {2, 4}) {
       for (int64_t layers : {0, 1, 2, 7}) {
         for (int64_t reuse : {0, 1'000'000}) {
-          int64_t max_live = 0;
+          const int64_t max_live = layers * 1280;
           const GatherRun run = TrainDeep({.stage = 3, .ranks = ranks, .overlap = overlap}, [&](zero::Config* config) {
-            max_live = layers * 1280;
             config->zero.max_live_parameters = max_live;
             config->zero.max_reuse_distance = reuse;
             config->zero.prefetch_bucket_size = 1'000'000;
