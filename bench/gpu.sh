@@ -46,6 +46,10 @@ ldd $programs/gpu_bench | grep -E 'cublas|not found'
 for program in $tests; do step "$program" 120 $programs/"$program" --gtest_filter='*Cuda*' --gtest_brief=1; done
 step gpu_bench 100 $programs/gpu_bench
 cat "$logs/gpu_bench.log"
+if python3 -c 'import torch' 2>/dev/null; then
+  step gpu_peers 60 python3 bench/gpu_peers.py
+  cat "$logs/gpu_peers.log"
+fi
 
 # Blocks of exactly the size asked for, none kept: what lies past one is nobody's.
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)

@@ -3,7 +3,8 @@
 //
 // x, out: the same shape, any layouts (out without overlap), any dtypes; they must not share memory unless they are the
 // very same view. Floating to floating rounds to nearest even (f64 to 16 bits by way of f32); floating to integer
-// truncates. `accumulate` takes floating dtypes and adds in the wider of the two accumulation types.
+// truncates, and what an integer cannot hold becomes no particular value. `accumulate` takes floating dtypes and adds in
+// the wider of the two accumulation types.
 #pragma once
 
 #include "tensor/cpu_isa.h"

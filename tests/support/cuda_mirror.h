@@ -55,18 +55,24 @@ struct Pair {
 };
 
 // Random values. A view into a larger block: a gap after each row, and an offset.
-inline Tensor Strided(const std::string& key, const Shape& shape, DType dtype) {
+inline Tensor StridedFrom(double low, const std::string& key, const Shape& shape, DType dtype) {
   Shape padded = shape;
   padded[shape.rank() - 1] += 3;
-  const Tensor block = RandomTensor(key, padded, -1, 1, dtype);
+  const Tensor block = RandomTensor(key, padded, low, 1, dtype);
   return block.WithLayout(block.layout().Narrow(-1, 2, shape.back()));
 }
 // Random values; the last two dims are swapped in memory.
-inline Tensor Swapped(const std::string& key, const Shape& shape, DType dtype) {
+inline Tensor SwappedFrom(double low, const std::string& key, const Shape& shape, DType dtype) {
   Shape swapped = shape;
   std::swap(swapped[shape.rank() - 2], swapped[shape.rank() - 1]);
-  const Tensor block = RandomTensor(key, swapped, -1, 1, dtype);
+  const Tensor block = RandomTensor(key, swapped, low, 1, dtype);
   return block.WithLayout(block.layout().Transpose(-2, -1));
+}
+inline Tensor Strided(const std::string& key, const Shape& shape, DType dtype) {
+  return StridedFrom(-1, key, shape, dtype);
+}
+inline Tensor Swapped(const std::string& key, const Shape& shape, DType dtype) {
+  return SwappedFrom(-1, key, shape, dtype);
 }
 
 }  // namespace tessera::testing
