@@ -197,7 +197,7 @@ std::string JsonValue::ToString() const {
     case Kind::kNumber:
       return Printable(text);
     case Kind::kText:
-      return "\"" + Printable(text) + "\"";
+      return Str("\"", Printable(text), "\"");
     case Kind::kList:
       return "a list";
     case Kind::kObject:
