@@ -14,11 +14,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "autograd/tape.h"
+#include "bench/timing.h"
 #include "nn/models/llama.h"
 #include "nn/resident_manager.h"
 #include "optim/plain_optimizer.h"
@@ -219,10 +219,7 @@ bool PrintTable(DType dtype, int accumulation) {
 }
 
 int Main(int argc, char** argv) {
-  std::string only;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--dtype=", 8) == 0) only = argv[i] + 8;
-  }
+  const std::string only = Flag(argc, argv, "--dtype", "");
   if (!only.empty() && only != "bf16" && only != "fp32") {
     std::fprintf(stderr, "memory: --dtype is \"%s\", expected bf16 or fp32\n", only.c_str());
     return 1;

@@ -6,15 +6,13 @@
 //
 // The variants run in turn, in every round, with the same global batch; a figure is the median over rounds of a round's
 // median step. tiny: the trainer's small model; small: 8 blocks of 512, 25 M parameters.
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "autograd/tape.h"
+#include "bench/timing.h"
 #include "nn/models/gpt.h"
 #include "nn/resident_manager.h"
 #include "optim/plain_optimizer.h"
@@ -25,21 +23,6 @@
 
 namespace tessera::bench {
 namespace {
-
-double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size()) / 2, values.end());
-  return values[values.size() / 2];
-}
-
-std::string Flag(int argc, char** argv, const char* name, const char* fallback) {
-  const size_t length = std::strlen(name);
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], name, length) == 0 && argv[i][length] == '=') return argv[i] + length + 1;
-  }
-  return fallback;
-}
 
 struct Setting {
   nn::GptConfig model;

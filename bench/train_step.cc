@@ -7,16 +7,15 @@
 // same number of threads, over the same shapes, in this very run). For PyTorch's step on the same cores, run a GPT-2 of
 // the same shape there right before or after: machines are noisy, so only neighbours count.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "autograd/loss.h"
 #include "autograd/tape.h"
 #include "bench/gemm_peers.h"
+#include "bench/timing.h"
 #include "nn/models/gpt.h"
 #include "nn/resident_manager.h"
 #include "optim/plain_optimizer.h"
@@ -27,21 +26,6 @@
 
 namespace tessera::bench {
 namespace {
-
-double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size()) / 2, values.end());
-  return values[values.size() / 2];
-}
-
-int64_t Flag(int argc, char** argv, const char* name, int64_t fallback) {
-  for (int i = 1; i < argc; ++i) {
-    const size_t length = std::strlen(name);
-    if (std::strncmp(argv[i], name, length) == 0 && argv[i][length] == '=') return std::atoll(argv[i] + length + 1);
-  }
-  return fallback;
-}
 
 struct Shape3 {
   int64_t m, n, k;
@@ -88,10 +72,10 @@ double EigenSeconds(const std::vector<Shape3>& products, int threads, double* fl
 }
 
 int Main(int argc, char** argv) {
-  bool tiny = false;
-  for (int i = 1; i < argc; ++i) tiny |= std::string(argv[i]) == "--preset=tiny";
-  const int64_t batch = Flag(argc, argv, "--batch", 4), tokens = Flag(argc, argv, "--seq", 64);
-  const int64_t steps = Flag(argc, argv, "--steps", 20);
+  const bool tiny = Flag(argc, argv, "--preset", "gpt2-124m") == "tiny";
+  const int64_t batch = std::atoll(Flag(argc, argv, "--batch", "4").c_str()),
+                tokens = std::atoll(Flag(argc, argv, "--seq", "64").c_str());
+  const int64_t steps = std::atoll(Flag(argc, argv, "--steps", "20").c_str());
   const nn::GptConfig config = tiny ? nn::GptConfig::Tiny() : nn::GptConfig::Gpt2_124M();
 
   nn::Gpt model(config);
