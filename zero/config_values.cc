@@ -25,6 +25,14 @@ std::optional<T> Named(const std::pair<std::string_view, T> (&names)[N], const J
   return std::nullopt;
 }
 
+template <class T, size_t N>
+std::string_view NameIn(const std::pair<std::string_view, T> (&names)[N], T value) {
+  for (const auto& [name, known] : names) {
+    if (known == value) return name;
+  }
+  return "?";
+}
+
 bool IsSpelled(const JsonValue& value, std::string_view spelling) {
   switch (value.kind) {
     case Kind::kBoolean:
@@ -42,6 +50,8 @@ bool IsSpelled(const JsonValue& value, std::string_view spelling) {
 
 std::optional<DType> DTypeFrom(const JsonValue& value) { return Named(kDTypes, value); }
 std::optional<Reducer> ReducerFrom(const JsonValue& value) { return Named(kReducers, value); }
+std::string_view DTypeName(DType dtype) { return NameIn(kDTypes, dtype); }
+std::string_view ReducerName(Reducer reducer) { return NameIn(kReducers, reducer); }
 
 std::string_view Expected(ValueType type) {
   switch (type) {

@@ -21,5 +21,7 @@ bool IsLegal(std::string_view legal, const JsonValue& value);
 
 std::optional<DType> DTypeFrom(const JsonValue& value);
 std::optional<Reducer> ReducerFrom(const JsonValue& value);
+std::string_view DTypeName(DType dtype);  // "fp32": as a config writes it
+std::string_view ReducerName(Reducer reducer);
 
 }  // namespace tessera::zero

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "examples/common/utf8.h"
 #include "tensor/error.h"
 
 namespace tessera::examples {
@@ -18,27 +19,6 @@ std::string Printf(const char* format, double value, int digits = 0) {
 }
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
-// How many bytes of a legal UTF-8 character begin here; 0 if none does.
-size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const size_t length = byte(0) < 0x80   ? 1
-                        : byte(0) < 0xC2 ? 0
-                        : byte(0) < 0xE0 ? 2
-                        : byte(0) < 0xF0 ? 3
-                        : byte(0) < 0xF5 ? 4
-                                         : 0;
-  if (length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if (!IsContinuation(text[i])) return 0;
-  }
-  if (length < 2) return length;
-  const unsigned char second = byte(1);
-  if (length == 2) return second >= 0xA0 || byte(0) != 0xC2 ? 2 : 0;  // U+0080..9F are control characters
-  const bool legal = !(byte(0) == 0xE0 && second < 0xA0) && !(byte(0) == 0xED && second >= 0xA0) &&
-                     !(byte(0) == 0xF0 && second < 0x90) && !(byte(0) == 0xF4 && second >= 0x90);
-  return legal ? length : 0;
-}
 
 void WrapLine(std::string_view line, int columns, std::vector<std::string>* out) {
   while (Columns(line) > columns) {

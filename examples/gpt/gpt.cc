@@ -46,6 +46,7 @@ ModelChoice Choose(int64_t seq_len) {
   config.dropout = absl::GetFlag(FLAGS_dropout);
   config.recompute = absl::GetFlag(FLAGS_recompute);
   config.Validate();
+  choice.name = preset == "tiny" ? "gpt-tiny" : preset;
   choice.title = Str("GPT-2, preset ", preset);
   choice.description = Str(config.n_layer, " layers, ", config.n_embd, " wide, ", config.n_head, " heads, context ",
                            config.n_positions, ", vocabulary ", config.vocab_size, " (tokens are bytes)");

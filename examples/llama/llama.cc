@@ -66,6 +66,7 @@ ModelChoice Choose(int64_t seq_len) {
   replace(FLAGS_num_key_value_heads, &config.num_key_value_heads);
   config.recompute = absl::GetFlag(FLAGS_recompute);
   config.Validate();
+  choice.name = preset == "tiny" ? "llama-tiny" : preset;
   choice.title = Str("Llama, preset ", preset);
   choice.description =
       Str(config.num_hidden_layers, " layers, ", config.hidden_size, " wide, ", config.num_attention_heads, " heads (",

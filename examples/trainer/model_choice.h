@@ -24,6 +24,7 @@ struct TrainedModel {
 };
 
 struct ModelChoice {
+  std::string name;         // "gpt-tiny", of the run's folder
   std::string title;        // "GPT-2, preset tiny"
   std::string description;  // a line of sizes
   int64_t positions = 0;    // the longest context

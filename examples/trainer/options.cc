@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/trainer/options.h"
 
+#include <algorithm>
+#include <ctime>
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "examples/common/flags.h"
 #include "examples/common/format.h"
+#include "examples/common/run_folder.h"
 #include "examples/trainer/run_config.h"
 #include "optim/optimizer.h"
 #include "tensor/error.h"
@@ -40,6 +44,9 @@ ABSL_FLAG(OptionalFlag<double>, max_minutes, std::nullopt,
 ABSL_FLAG(OptionalFlag<int64_t>, max_steps, std::nullopt, "end after this many updates; default: no limit");
 ABSL_FLAG(uint64_t, seed, 0, "of weights, order, dropout and sample; a run of --max_steps repeats to the bit");
 
+ABSL_FLAG(std::string, run_dir, "runs/<date-time>_<model>",
+          "folder for metrics, config and report.html; a counter is added to one that is in use; --norun_dir: none");
+
 ABSL_FLAG(OptionalFlag<double>, lr, std::nullopt, "highest learning rate; default: the config's, else the preset's");
 ABSL_FLAG(OptionalFlag<int64_t>, warmup_steps, std::nullopt,
           "updates in which the rate rises before its cosine, if the config has no scheduler; default: the first 5 %");
@@ -70,7 +77,7 @@ std::vector<FlagGroup> Groups(const Program& program) {
       std::move(model),
       {"Ranks and ZeRO", {"config", "num_gpus", "zero_stage", "stage3_param_persistence_threshold"}},
       {"Data", {"data", "seq_len", "batch_size", "gradient_accumulation_steps"}},
-      {"Run", {"max_minutes", "max_steps", "seed"}},
+      {"Run", {"max_minutes", "max_steps", "seed", "run_dir"}},
       {"Optimizer", {"lr", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "gradient_clipping"}},
       {"Validation", {"eval_every", "validation_fraction", "validation_tokens"}},
       {"Sample", {"sample_tokens", "prompt", "temperature", "top_k", "top_p"}},
@@ -136,28 +143,46 @@ void CheckOwnFlags(const TrainerOptions& options) {
   if (options.data.empty()) throw Error("--data is missing: a text file, or a folder with text files");
 }
 
-// The command line without --max_minutes and --max_steps, for the line that says how to train on.
-std::string CommandWithoutLimits(int argc, char** argv) {
-  std::string out = argv[0];
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    const std::string_view name = argument.substr(argument.starts_with("--") ? 2 : 1);
-    if (name == "max_minutes" || name == "max_steps") {
+// The command line as one would type it again. `limits`: with --max_minutes and --max_steps; without, for the line that
+// says how to train on.
+std::string Command(const std::vector<char*>& arguments, bool limits) {
+  std::string out = ShellQuoted(arguments[0]);
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
+    const std::string_view name = argument.substr(std::min(argument.find_first_not_of('-'), argument.size()));
+    if (!limits && (name == "max_minutes" || name == "max_steps")) {
       ++i;
-    } else if (!name.starts_with("max_minutes=") && !name.starts_with("max_steps=")) {
+    } else if (limits || (!name.starts_with("max_minutes=") && !name.starts_with("max_steps="))) {
       out += Str(" ", ShellQuoted(argument));
     }
   }
   return out;
 }
 
+// A text flag has no "no" form of its own.
+std::vector<char*> WithNoRunFolderSpelledOut(int argc, char** argv) {
+  static char none[] = "--run_dir=";
+  std::vector<char*> arguments(argv, argv + argc);
+  for (char*& argument : arguments) {
+    if (std::string_view(argument) == "--norun_dir" || std::string_view(argument) == "-norun_dir") argument = none;
+  }
+  return arguments;
+}
+
+std::string RunFolder(const ModelChoice& model) {
+  const std::string given = Value(FLAGS_run_dir);
+  return given.find('<') == std::string::npos ? given : DefaultRunFolder(model.name, std::time(nullptr));
+}
+
 }  // namespace
 
 TrainerOptions OptionsFromFlags(int argc, char** argv, const Program& program) {
-  ParseFlags(argc, argv, program.usage, Groups(program));
+  std::vector<char*> arguments = WithNoRunFolderSpelledOut(argc, argv);
+  ParseFlags(argc, arguments.data(), program.usage, Groups(program));
   TrainerOptions options;
   options.program = program.name;
-  options.command = CommandWithoutLimits(argc, argv);
+  options.command = Command({argv, argv + argc}, /*limits=*/false);
+  options.full_command = Command({argv, argv + argc}, /*limits=*/true);
   options.config_path = Value(FLAGS_config);
   options.ranks = Value(FLAGS_num_gpus);
   options.data = Value(FLAGS_data);
@@ -175,6 +200,7 @@ TrainerOptions OptionsFromFlags(int argc, char** argv, const Program& program) {
 
   const ConfigFlags flags = CheckedConfigFlags();
   options.model = program.choose(options.seq_len);
+  options.run_folder = RunFolder(options.model);
   options.config = RunConfig(options.config_path, flags,
                              {.global_batch = options.model.global_batch,
                               .lr = options.model.lr,

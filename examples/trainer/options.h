@@ -15,6 +15,8 @@ namespace tessera::examples {
 struct TrainerOptions {
   std::string program;  // its name
   std::string command;  // as it was called, but for the flags that limit the run
+  std::string full_command;
+  std::string run_folder;  // where the run leaves its files; empty: nowhere
   ModelChoice model;
   zero::Config config;
   std::string config_path;  // empty: none

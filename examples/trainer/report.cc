@@ -90,14 +90,19 @@ std::string PeakRow(const TrainerOptions& options, const AllocatorStats& memory)
   return Str("peak ", Bytes(memory.peak_bytes), options.ranks == 1 ? " in all" : " on rank 0", "; by kind: ", kinds);
 }
 
+std::string ValidationRow(const EndFacts& facts) {
+  if (!std::isfinite(facts.best_loss)) return "none that is a number";
+  return Str(Fixed(facts.validation_loss, 3), " nats/byte, perplexity ", Fixed(std::exp(facts.validation_loss), 2),
+             "; best ", Fixed(facts.best_loss, 3), " at step ", WithCommas(facts.best_step));
+}
+
 }  // namespace
 
-std::string StartTable(const TrainerOptions& options, const io::TextDatasets& text, const StartFacts& facts,
-                       int columns) {
+std::vector<Row> StartRows(const TrainerOptions& options, const io::TextDatasets& text, const StartFacts& facts) {
   const std::string trained = facts.trained_parameters == facts.parameters
                                   ? "all trained"
                                   : Str(WithCommas(facts.trained_parameters), " trained");
-  const std::vector<Row> rows = {
+  return {
       {"model", options.model.description},
       {"parameters", Str(WithCommas(facts.parameters), ", ", trained)},
       {"data", Str(options.data, ": ", Bytes(text.train.token_count() + text.validation.token_count()), " in ",
@@ -116,6 +121,9 @@ std::string StartTable(const TrainerOptions& options, const io::TextDatasets& te
       {"gradients", MemoryRow(facts, &RankMemory::gradients)},
       {"states", MemoryRow(facts, &RankMemory::states)},
   };
+}
+
+std::string StartTable(const TrainerOptions& options, std::span<const Row> rows, int columns) {
   return Table(Str("Tessera ", options.model.title), rows, columns);
 }
 
@@ -125,18 +133,17 @@ std::string EndTable(const TrainerOptions& options, const io::TextDatasets& text
   const std::string longer = options.budget.max_seconds > 0
                                  ? Str("--max_minutes ", Short(options.budget.max_seconds / 60 * 5))
                                  : Str("--max_steps ", options.budget.max_steps * 5);
-  const std::vector<Row> rows = {
+  std::vector<Row> rows = {
       {"time", Str(Duration(facts.elapsed_s), ", ", Counted(facts.steps, "step"))},
       {"tokens", Str(WithCommas(facts.steps * options.step_tokens()), ", ", Fixed(epochs, 2), " epochs")},
       {"speed", SpeedRow(options, facts)},
       {"sent", SentRow(options, facts)},
-      {"validation",
-       Str(Fixed(facts.validation_loss, 3), " nats/byte, perplexity ", Fixed(std::exp(facts.validation_loss), 2),
-           "; best ", Fixed(facts.best_loss, 3), " at step ", WithCommas(facts.best_step))},
+      {"validation", ValidationRow(facts)},
       {"memory", PeakRow(options, facts.memory)},
-      {"next", Str(options.command, " ", longer)},
   };
-  return Table("Done", rows, columns);
+  if (!facts.report_path.empty()) rows.emplace_back("report", facts.report_path);
+  if (!facts.failed) rows.emplace_back("next", Str(options.command, " ", longer));
+  return Table(facts.failed ? "Failed" : "Done", rows, columns);
 }
 
 }  // namespace tessera::examples

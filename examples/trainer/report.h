@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "comm/ledger.h"
+#include "examples/common/format.h"
 #include "examples/trainer/options.h"
 #include "io/text.h"
 #include "tensor/allocator.h"
@@ -32,10 +34,12 @@ struct EndFacts {
   int64_t best_step = 0;
   AllocatorStats memory;            // of rank 0
   std::vector<comm::Traffic> sent;  // by rank 0 in training steps, by comm::Purpose
+  std::string report_path;          // empty: none is written
+  bool failed = false;              // an error ended the run
 };
 
-std::string StartTable(const TrainerOptions& options, const io::TextDatasets& text, const StartFacts& facts,
-                       int columns);
+std::vector<Row> StartRows(const TrainerOptions& options, const io::TextDatasets& text, const StartFacts& facts);
+std::string StartTable(const TrainerOptions& options, std::span<const Row> rows, int columns);
 std::string EndTable(const TrainerOptions& options, const io::TextDatasets& text, const EndFacts& facts, int columns);
 
 }  // namespace tessera::examples

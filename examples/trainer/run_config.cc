@@ -13,6 +13,9 @@ namespace {
 constexpr std::pair<std::string_view, DType> kDTypes[] = {
     {"fp32", DType::kF32}, {"bf16", DType::kBF16}, {"fp16", DType::kF16}, {"fp64", DType::kF64}};
 
+// Origins of what neither file nor flag gives.
+constexpr char kPreset[] = "the preset", kTrainer[] = "the trainer's default";
+
 // Where the file gives one of `keys`; empty when it gives none.
 std::string PlaceOf(const zero::Config& config, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
@@ -55,6 +58,9 @@ void MergeDType(const std::optional<std::string>& given, zero::Config* config) {
   config->bf16.enabled = named->second == DType::kBF16;
   config->fp16.enabled = named->second == DType::kF16;
   if (named->second == DType::kF64) config->param_dtype = DType::kF64;
+  const char* key = config->bf16.enabled ? "bf16.enabled" : config->fp16.enabled ? "fp16.enabled" : nullptr;
+  if (named->second == DType::kF64) key = "data_types.param_dtype";
+  if (key != nullptr) config->origins.emplace(key, "--dtype");
 }
 
 void MergeOptimizer(const ConfigFlags& flags, double fallback_lr, zero::Config* config) {
@@ -64,6 +70,13 @@ void MergeOptimizer(const ConfigFlags& flags, double fallback_lr, zero::Config* 
     optimizer.params = {{"lr", flags.lr.value_or(fallback_lr)},
                         {"betas", {flags.adam_beta1.value_or(0.9), flags.adam_beta2.value_or(0.99)}},
                         {"weight_decay", flags.weight_decay.value_or(0.1)}};
+    const auto tell = [config](const char* key, bool given, const char* flag, const char* otherwise) {
+      config->origins.emplace(Str("optimizer.", key), given ? flag : otherwise);
+    };
+    tell("type", false, "", kTrainer);
+    tell("params.lr", flags.lr.has_value(), "--lr", kPreset);
+    tell("params.betas", flags.adam_beta1 || flags.adam_beta2, "--adam_beta1, --adam_beta2", kTrainer);
+    tell("params.weight_decay", flags.weight_decay.has_value(), "--weight_decay", kTrainer);
     return;
   }
   const std::string place = PlaceOf(*config, {"optimizer.type"});
@@ -75,6 +88,7 @@ void MergeOptimizer(const ConfigFlags& flags, double fallback_lr, zero::Config* 
   const auto lr = optimizer.params.find("lr");
   if (lr == optimizer.params.end()) {
     optimizer.params.emplace("lr", flags.lr.value_or(fallback_lr));
+    config->origins.emplace("optimizer.params.lr", flags.lr ? "--lr" : kPreset);
   } else if (const double* in_file = std::get_if<double>(&lr->second.get()); flags.lr && in_file != nullptr) {
     RequireEqual("lr", *flags.lr, PlaceOf(*config, {"optimizer.params.lr"}), *in_file);
   }
@@ -107,8 +121,12 @@ zero::Config RunConfig(const std::string& path, const ConfigFlags& flags, const 
   if (PlaceOf(config, {kThreshold}).empty()) config.zero.param_persistence_threshold = fallbacks.persistence_threshold;
   Merge("stage3_param_persistence_threshold", flags.persistence_threshold, kThreshold, &config,
         &config.zero.param_persistence_threshold);
+  if (config.zero.param_persistence_threshold != zero::ZeroConfig().param_persistence_threshold) {
+    config.origins.emplace(kThreshold, kPreset);
+  }
   if (config.train_batch_size == 0 && config.train_micro_batch_size_per_gpu == 0) {
     config.train_micro_batch_size_per_gpu = std::max<int64_t>(fallbacks.global_batch / ranks, 1);
+    config.origins.emplace(kMicro, kPreset);
   }
   MergeDType(flags.dtype, &config);
   MergeOptimizer(flags, fallbacks.lr, &config);

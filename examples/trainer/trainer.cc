@@ -19,6 +19,7 @@
 #include "examples/common/stop.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
+#include "examples/trainer/run_record.h"
 #include "examples/trainer/validation.h"
 #include "io/batch_loader.h"
 #include "io/text.h"
@@ -53,21 +54,28 @@ std::vector<int64_t> FirstWords(const io::TokenDataset& text) {
 // One rank's part of a run. All ranks make the same calls; rank 0 also looks at the clock and talks.
 class Trainer {
  public:
-  Trainer(const TrainerOptions& options, const io::TextDatasets& text, const StopRequest& stop, zero::Rank& rank);
+  // The record is made in `record`, on rank 0, where it outlives an error of this rank or another.
+  Trainer(const TrainerOptions& options, const io::TextDatasets& text, const StopRequest& stop, zero::Rank& rank,
+          std::unique_ptr<RunRecord>& record);
   void Run();
 
  private:
   zero::ModelEngine<nn::Module> MakeEngine();
   std::unique_ptr<io::BatchLoader> MakeLoader() const;
   void Say(const std::string& line);
+  void Notice(const std::string& line);
   void ShowStart();
+  void Loop();
   void AgreeWhereWeAre();
   void TrainOneStep();
+  void RecordStep();
   StepReport Report() const;
   bool IsTimeToEvaluate() const;
   void Evaluate();
   void ShowSample();
-  void ShowSummary() const;
+  void ShowSummary(bool failed);
+  void TakePeaks();
+  RunRecord* record() const { return rank_.is_main() ? record_.get() : nullptr; }  // others are not to touch it
   double Elapsed() const { return SecondsSince(start_); }
 
   const TrainerOptions& options_;
@@ -75,8 +83,9 @@ class Trainer {
   const StopRequest& stop_request_;
   zero::Rank& rank_;
   const Terminal terminal_ = Terminal::Of(stdout);
-  std::optional<Progress> progress_;  // on rank 0
-  std::vector<std::string> notices_;  // of the engine, until the start table is shown
+  std::unique_ptr<RunRecord>& record_;  // made on rank 0
+  std::optional<Progress> progress_;    // on rank 0
+  std::vector<std::string> notices_;    // of the engine, until the start table is shown
   bool started_ = false;
 
   TrainedModel model_;
@@ -87,6 +96,9 @@ class Trainer {
   double fraction_ = 0;  // of the run, by rank 0's clock before the step
   bool stopping_ = false;
   double lr_ = 0;
+  int64_t recorded_steps_ = 0;
+  AllocatorStats step_memory_;  // since the step before
+  AllocatorStats memory_;       // now, with the peaks of the whole run
   struct Step {
     double loss, seconds;
   };
@@ -100,11 +112,13 @@ class Trainer {
   int64_t best_step_ = 0;
 };
 
-Trainer::Trainer(const TrainerOptions& options, const io::TextDatasets& text, const StopRequest& stop, zero::Rank& rank)
+Trainer::Trainer(const TrainerOptions& options, const io::TextDatasets& text, const StopRequest& stop, zero::Rank& rank,
+                 std::unique_ptr<RunRecord>& record)
     : options_(options),
       text_(text),
       stop_request_(stop),
       rank_(rank),
+      record_(record),
       model_(options.model.make()),
       engine_(MakeEngine()),
       loader_(MakeLoader()) {
@@ -114,7 +128,7 @@ Trainer::Trainer(const TrainerOptions& options, const io::TextDatasets& text, co
 zero::ModelEngine<nn::Module> Trainer::MakeEngine() {
   zero::EngineOptions engine{.seed = options_.seed,
                              .loss_weight_per_sample = static_cast<double>(options_.seq_len),
-                             .print = [this](const std::string& line) { Say(line); }};
+                             .print = [this](const std::string& line) { Notice(line); }};
   return OrThrow(zero::Engine::Create(*model_.module, options_.config, rank_, std::move(engine)));
 }
 
@@ -133,9 +147,31 @@ void Trainer::Say(const std::string& line) {
   if (!started_ && is_new) notices_.push_back(line);
 }
 
+// What the engine says; its progress lines are no notices.
+void Trainer::Notice(const std::string& line) {
+  Say(line);
+  if (record() && !line.starts_with("step=")) record()->Notice(line);
+}
+
 void Trainer::Run() {
   ShowStart();
+  try {
+    Loop();
+  } catch (const std::exception& error) {
+    if (!rank_.is_main()) throw;
+    if (progress_) progress_->Finish();
+    if (engine_.global_steps() > recorded_steps_) RecordStep();  // the last one, that ended the run
+    if (record()) record()->Finish(RunState::kFailed, error.what());
+    ShowSummary(/*failed=*/true);
+    throw;
+  }
+  if (record()) record()->Finish(stopping_ ? RunState::kStopped : RunState::kFinished, "");
+  if (rank_.is_main()) ShowSummary(/*failed=*/false);
+}
+
+void Trainer::Loop() {
   start_ = Clock::now();
+  if (record()) record()->SetStart(0);
   while (true) {
     AgreeWhereWeAre();
     if (stopping_ || fraction_ >= 1) break;
@@ -147,7 +183,6 @@ void Trainer::Run() {
   if (progress_) progress_->Finish();
   if (last_evaluated_step_ != engine_.global_steps()) Evaluate();
   ShowSample();
-  if (rank_.is_main()) ShowSummary();
 }
 
 // Clocks differ and a signal comes at any moment, but all ranks must take the same steps: rank 0 decides.
@@ -181,6 +216,42 @@ void Trainer::TrainOneStep() {
   recent_.push_back({engine_.get_loss(), seconds});
   if (recent_.size() > 20) recent_.pop_front();
   if (engine_.global_steps() > 1) training_s_ += seconds;
+  RecordStep();
+}
+
+void Trainer::RecordStep() {
+  recorded_steps_ = engine_.global_steps();
+  TakePeaks();
+  if (!record()) return;
+  const double seconds = recent_.empty() ? 0 : recent_.back().seconds;
+  record()->Step({.step = engine_.global_steps(),
+                  .micro_steps = engine_.micro_steps(),
+                  .loss = engine_.get_loss(),
+                  .grad_norm_before_clip = engine_.get_global_grad_norm(),
+                  .clip_factor = engine_.clip_factor(),
+                  .lr = lr_,
+                  .loss_scale = engine_.loss_scale(),
+                  .skipped = !engine_.was_step_applied(),
+                  .tokens = engine_.global_steps() * options_.step_tokens(),
+                  .tokens_per_s = static_cast<double>(options_.step_tokens()) / seconds,
+                  .step_ms = 1000 * seconds,
+                  .elapsed_s = Elapsed(),
+                  .memory_bytes = step_memory_.bytes_by_tag,
+                  .memory_peak_bytes = step_memory_.peak_by_tag,
+                  .memory_peak_total_bytes = step_memory_.peak_bytes});
+  if (const std::string problem = record()->TakeProblem(); !problem.empty()) Say(problem);
+}
+
+// The allocator's peaks begin anew with each step; the run's are kept here.
+void Trainer::TakePeaks() {
+  const AllocatorStats before = memory_;
+  step_memory_ = rank_.allocator().stats();
+  rank_.allocator().ResetPeaks();
+  memory_ = step_memory_;
+  memory_.peak_bytes = std::max(memory_.peak_bytes, before.peak_bytes);
+  for (size_t tag = 0; tag < memory_.peak_by_tag.size(); ++tag) {
+    memory_.peak_by_tag[tag] = std::max(memory_.peak_by_tag[tag], before.peak_by_tag[tag]);
+  }
 }
 
 // Loss and speed are means over the last steps, for single ones jump about.
@@ -220,6 +291,7 @@ void Trainer::Evaluate() {
   ++evaluations_;
   last_evaluated_step_ = steps;
   Say(ValidationLine(steps, validation_loss_, is_best && steps > 0));
+  if (record()) record()->Validation({.step = steps, .loss = validation_loss_, .elapsed_s = Elapsed()});
 }
 
 // Every rank writes the same text, for at stage 3 a forward is a collective; rank 0's is shown.
@@ -235,6 +307,12 @@ void Trainer::ShowSample() {
                                                     .sampling = options_.sampling,
                                                     .seed = options_.seed});
   if (!rank_.is_main()) return;
+  if (record()) {
+    record()->Sample({.step = engine_.global_steps(),
+                      .elapsed_s = Elapsed(),
+                      .prompt = Printable(prompt),
+                      .text = Printable(tokens)});
+  }
   const int columns = terminal_.text_columns();
   std::printf("\nSample, after \"%s\"\n", FitColumns(Printable(prompt), columns - 20).c_str());
   for (const std::string& line : Wrap(Printable(tokens), columns - 2)) std::printf("  %s\n", line.c_str());
@@ -253,15 +331,24 @@ void Trainer::ShowStart() {
   started_ = true;
   if (!rank_.is_main()) return;
   const int columns = terminal_.text_columns();
-  std::fputs(StartTable(options_, text_, facts, columns).c_str(), stdout);
+  std::vector<Row> rows = StartRows(options_, text_, facts);
+  if (!options_.run_folder.empty()) {
+    record_ = std::make_unique<RunRecord>(options_, rows);
+    rows.emplace_back("run folder", record()->folder());
+  }
+  std::fputs(StartTable(options_, rows, columns).c_str(), stdout);
   notices_.insert(notices_.begin(), text_.corpus.notices.begin(), text_.corpus.notices.end());
+  if (record()) {
+    for (const std::string& notice : notices_) record()->Notice(notice);
+  }
   for (const std::string& notice : notices_) {
     for (const std::string& line : Wrap(Str("notice: ", notice), columns)) std::puts(line.c_str());
   }
   std::puts("");
 }
 
-void Trainer::ShowSummary() const {
+void Trainer::ShowSummary(bool failed) {
+  TakePeaks();
   const int64_t steps = engine_.global_steps();
   const EndFacts facts{.elapsed_s = Elapsed(),
                        .steps = steps,
@@ -269,8 +356,10 @@ void Trainer::ShowSummary() const {
                        .validation_loss = validation_loss_,
                        .best_loss = best_loss_,
                        .best_step = best_step_,
-                       .memory = rank_.allocator().stats(),
-                       .sent = sent_};
+                       .memory = memory_,
+                       .sent = sent_,
+                       .report_path = record() ? record()->report_path() : "",
+                       .failed = failed};
   std::puts("");
   std::fputs(EndTable(options_, text_, facts, terminal_.text_columns()).c_str(), stdout);
 }
@@ -298,10 +387,14 @@ void Train(const TrainerOptions& options) {
     return *std::move(opened);
   }();
   const StopRequest stop;
+  std::unique_ptr<RunRecord> record;
   const absl::Status status =
       zero::RunRanks({.world_size = options.ranks, .comm_timeout_s = options.config.tessera.comm_timeout_s},
-                     [&](zero::Rank& rank) { Trainer(options, text, stop, rank).Run(); });
-  if (!status.ok()) throw Error(FailureText(std::string(status.message())));
+                     [&](zero::Rank& rank) { Trainer(options, text, stop, rank, record).Run(); });
+  if (status.ok()) return;
+  const std::string failure = FailureText(std::string(status.message()));
+  if (record) record->Finish(RunState::kFailed, failure);  // it knows of all ranks
+  throw Error(failure);
 }
 
 }  // namespace

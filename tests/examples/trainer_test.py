@@ -41,6 +41,8 @@ class TrainerTest(unittest.TestCase):
         return path
 
     def run_gpt(self, *arguments, program=PROGRAM):
+        if not any(argument.startswith(("--run_dir", "--norun_dir")) for argument in arguments):
+            arguments = (*arguments, "--norun_dir")
         return subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=300, check=False)
 
@@ -185,7 +187,7 @@ class TrainerTest(unittest.TestCase):
             self.assert_one_line_error(result, "too many in a row, the run ends", "the gradient of '")
 
     def test_ctrl_c_ends_with_a_summary(self):
-        process = subprocess.Popen([PROGRAM, "--data", self.data, *QUICK, "--max_minutes", "10",
+        process = subprocess.Popen([PROGRAM, "--data", self.data, *QUICK, "--max_minutes", "10", "--run_dir", "",
                                     "--num_gpus", "2", "--zero_stage", "3"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for line in process.stdout:
@@ -200,7 +202,7 @@ class TrainerTest(unittest.TestCase):
     def test_nothing_is_wider_than_a_terminal_of_80_columns(self):
         plain = self.train("--max_steps", "2", "--prompt", "a prompt that is longer than a line of " + "text " * 20)
         start = plain[:plain.index("step 0")]
-        drawn = self.on_a_terminal("--data", self.data, *QUICK, "--max_steps", "30")
+        drawn = self.on_a_terminal("--data", self.data, *QUICK, "--max_steps", "30", "--norun_dir")
         self.assertIn(" of about ", drawn)
         drawn = re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", drawn)
         wide = [line for line in start.split("\n") + re.split("[\r\n]+", drawn) if len(line) > 80]
