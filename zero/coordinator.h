@@ -47,6 +47,8 @@ class Coordinator final : public nn::ParamManager {
   // A cycle is one forward (or several) and its backward; without one nothing is gathered ahead.
   void BeginCycle();
   bool in_cycle() const { return schedule_.active(); }
+  // An evaluation may come in the middle of a cycle: it gathers what it needs and leaves the cycle's plan as it is.
+  void SetEvaluating(bool evaluating) { schedule_.SetPaused(evaluating); }
   // Lets go of all that no lease holds, gathered ahead or kept. Before the parameters change, after an evaluation.
   void ReleaseIdle();
   // Throws Error with the path of a parameter that is leased across `where`.

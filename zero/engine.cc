@@ -238,10 +238,12 @@ Engine::ForwardScope::~ForwardScope() {
 Engine::EvaluationScope::EvaluationScope(State& state)
     : state_(state), was_training_(state.model.training()), context_(CurrentContext()) {
   state.model.SetTraining(false);
+  state.coordinator.SetEvaluating(true);
 }
 Engine::EvaluationScope::~EvaluationScope() {
   state_.model.SetTraining(was_training_);
   CurrentContext() = context_;
+  state_.coordinator.SetEvaluating(false);
   state_.coordinator.ReleaseIdle();
 }
 

@@ -12,7 +12,7 @@ void GatherSchedule::Begin() {
 }
 
 void GatherSchedule::Demand(int unit) {
-  if (!active_) return;
+  if (!active_ || paused_) return;
   seen_.push_back(unit);
   const auto at = std::find(predicted_.begin() + static_cast<std::ptrdiff_t>(cursor_), predicted_.end(), unit);
   if (at != predicted_.end()) cursor_ = static_cast<size_t>(at - predicted_.begin()) + 1;
@@ -26,7 +26,7 @@ void GatherSchedule::End() {
 void GatherSchedule::Abandon() { active_ = false; }
 
 std::span<const int> GatherSchedule::Ahead() const {
-  if (!active_) return {};
+  if (!active_ || paused_) return {};
   return std::span(predicted_).subspan(cursor_);
 }
 

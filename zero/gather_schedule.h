@@ -25,6 +25,8 @@ class GatherSchedule {
   void End();      // what was demanded since Begin becomes the prediction
   void Abandon();  // the cycle broke off: the old prediction stays
   bool active() const { return active_; }
+  // While paused (an evaluation between forward and backward) nothing is recorded and nothing predicted.
+  void SetPaused(bool paused) { paused_ = paused; }
 
   // The demands predicted after the last one, nearest first; empty outside a cycle and in the first.
   std::span<const int> Ahead() const;
@@ -35,6 +37,7 @@ class GatherSchedule {
   std::vector<int> predicted_, seen_;
   size_t cursor_ = 0;  // in predicted_: the next one expected
   bool active_ = false;
+  bool paused_ = false;
 };
 
 }  // namespace tessera::zero

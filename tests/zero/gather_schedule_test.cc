@@ -84,6 +84,23 @@ TEST(GatherSchedule, OutsideACycleNothingIsPredictedAndNothingLearnt) {
   EXPECT_EQ(AheadOf(schedule), (std::vector<int>{0, 1}));
 }
 
+TEST(GatherSchedule, WhatAnEvaluationGathersInBetweenIsNoPartOfTheCycle) {
+  GatherSchedule schedule;
+  Cycle(&schedule, {0, 1, 2});
+  schedule.Begin();
+  schedule.Demand(0);
+  schedule.SetPaused(true);
+  EXPECT_TRUE(schedule.Ahead().empty());
+  schedule.Demand(2);
+  schedule.SetPaused(false);
+  EXPECT_EQ(AheadOf(schedule), (std::vector<int>{1, 2}));
+  schedule.Demand(1);
+  schedule.Demand(2);
+  schedule.End();
+  schedule.Begin();
+  EXPECT_EQ(AheadOf(schedule), (std::vector<int>{0, 1, 2}));
+}
+
 TEST(GatherSchedule, ReuseDistanceCountsEachUnitInBetweenOnce) {
   GatherSchedule schedule;
   const std::vector<int64_t> numel = {10, 20, 40, 80};
