@@ -24,6 +24,7 @@
 #include "optim/plain_optimizer.h"
 #include "tensor/rng.h"
 #include "zero/engine.h"
+#include "zero/model_states.h"
 #include "zero/partition.h"
 
 namespace tessera::bench {
@@ -142,12 +143,10 @@ Measured Measure(const Case& c) {
 // ---- what it must be ----
 
 double FormulaBytes(const Case& c, double parameters) {
-  const bool low = IsLowPrecision(c.dtype);
-  const double weights = static_cast<double>(ItemSize(c.dtype)), states = low ? 12 : 8;
-  const double gradients = c.accumulation > 1 ? 4 : weights, n = c.ranks;
-  const int stage = std::max(c.stage, 0);
-  return parameters *
-         (weights / (stage >= 3 ? n : 1) + gradients / (stage >= 2 ? n : 1) + states / (stage >= 1 ? n : 1));
+  const zero::BytesPerParameter bytes = !IsLowPrecision(c.dtype) ? zero::kSinglePrecision
+                                        : c.accumulation > 1     ? zero::kMixedPrecisionFp32Gradients
+                                                                 : zero::kMixedPrecision;
+  return zero::ModelStateBytes(parameters, std::max(c.stage, 0), c.ranks, bytes).total();
 }
 
 int64_t LawElements(const Case& c) {
