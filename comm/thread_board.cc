@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
@@ -11,25 +10,17 @@
 #include <vector>
 
 #include "comm/seats.h"
+#include "comm/tickets.h"
 
 namespace tessera::comm {
 namespace {
 
 constexpr uint64_t kSlots = 8;  // calls of one sequence under way at a time, as in a ThreadGroup
-constexpr size_t kRecent = 20;
 
 int CheckedSize(int size) {
   if (size < 1) throw Error(Str("thread_board: a group has at least one rank, not ", size));
   return size;
 }
-
-enum class State : uint8_t { kQueued, kBegun, kDone };
-
-struct Entry {
-  int group;  // index into Tree::names
-  Ticket ticket;
-  State state;
-};
 
 }  // namespace
 
@@ -49,7 +40,7 @@ struct ThreadBoard::Tree {
   // A rank's name is its number in the group that all came from. -1: it has not joined its part of the group yet.
   std::vector<std::vector<int>> names;  // by group, then by rank
   std::set<int> finished;
-  std::map<int, std::deque<Entry>> recent;
+  std::map<int, CallLog> recent;
 
   void ThrowIfFailed() {
     if (!failed) return;
@@ -90,11 +81,9 @@ struct ThreadBoard::Impl {
   std::vector<int>& names() const { return tree->names[static_cast<size_t>(group)]; }
   int name(int rank) const { return names()[static_cast<size_t>(rank)]; }
 
-  std::string Prefix() const;
-  std::string FaultOf(int rank, const Ticket& ticket);
-  std::string Waiting(const Slot& slot, std::vector<int>* missing) const;
+  std::string Prefix() const { return GroupPrefix(group != 0, names()); }
+  std::string Fault(int rank, const Ticket& ticket);
   std::string WaitingAnywhere(const Slot* but) const;
-  void Mark(int rank, const Ticket& ticket, State state);
   std::string Dump(int name_of_rank) const;
 
   const std::shared_ptr<Tree> tree;
@@ -122,36 +111,14 @@ void ThreadBoard::Tree::FailLocked(std::string_view why) noexcept {
   }
 }
 
-// "comm: ", and for a part of the first group who is in it.
-std::string ThreadBoard::Impl::Prefix() const {
-  return group == 0 ? "comm: " : Str("comm: in the group of ", RankList(names()), ": ");
-}
-
-// "ranks 0, 1 wait in ...": who has come to the slot's call, and in `missing` the names of those who have not. Empty where
-// nobody waits.
-std::string ThreadBoard::Impl::Waiting(const Slot& slot, std::vector<int>* missing) const {
-  uint64_t number = 0;
-  for (const Ticket& ticket : slot.tickets) number = std::max(number, ticket.number);
-  std::vector<int> here;
-  const Ticket* what = nullptr;
-  missing->clear();
-  for (int rank = 0; rank < size; ++rank) {
-    const Ticket& ticket = slot.tickets[static_cast<size_t>(rank)];
-    (ticket.number == number ? here : *missing).push_back(name(rank));
-    if (ticket.number == number) what = &ticket;
-  }
-  if (missing->empty()) return {};
-  return Str(RankList(here), here.size() == 1 ? " waits in " : " wait in ", what->ToString());
-}
-
-// The same over all calls under way but one, with "; " before each.
+// Who waits in any call under way but one, with "; " before each.
 std::string ThreadBoard::Impl::WaitingAnywhere(const Slot* but) const {
   std::string out;
   std::vector<int> missing;
   for (const auto& sequence : slots) {
     for (const std::unique_ptr<Slot>& slot : sequence) {
       if (slot.get() == but) continue;
-      const std::string waiting = Waiting(*slot, &missing);
+      const std::string waiting = Waiting(slot->tickets, names(), &missing);
       if (!waiting.empty()) out += Str("; ", waiting);
     }
   }
@@ -159,36 +126,16 @@ std::string ThreadBoard::Impl::WaitingAnywhere(const Slot* but) const {
 }
 
 // What is wrong with the call that `rank` has come to, seen from the calls that others have come to; empty: nothing.
-std::string ThreadBoard::Impl::FaultOf(int rank, const Ticket& ticket) {
-  const std::string_view noun = ticket.host ? "host call #" : "collective #";
+std::string ThreadBoard::Impl::Fault(int rank, const Ticket& ticket) {
   for (int other = 0; other < size; ++other) {
     if (other == rank) continue;
-    const Ticket& theirs = slot(ticket).tickets[static_cast<size_t>(other)];
-    if (theirs.number == ticket.number && !(theirs.call == ticket.call)) {
-      return Str(noun, ticket.number, ": ", Disagreement(name(rank), ticket.call, name(other), theirs.call));
-    }
-    // Two sequences, one order: this call is the other rank's future and that rank's call is this one's future.
-    const Ticket& across = latest[!ticket.host][static_cast<size_t>(other)];
-    if (across.number > ticket.other_number && across.other_number < ticket.number && ticket.one_thread &&
-        across.one_thread) {
-      return Str("rank ", name(rank), " calls ", ticket.ToString(), " where rank ", name(other), " calls ",
-                 across.ToString());
-    }
-    if (theirs.number != ticket.number && tree->finished.contains(name(other))) {
-      return Str("rank ", name(other), " has returned; rank ", name(rank), " waits in ", ticket.ToString());
-    }
+    const auto o = static_cast<size_t>(other);
+    const Seen seen{name(other), slot(ticket).tickets[o], latest[!ticket.host][o],
+                    tree->finished.contains(name(other))};
+    const std::string fault = FaultOf(name(rank), ticket, seen);
+    if (!fault.empty()) return fault;
   }
   return {};
-}
-
-void ThreadBoard::Impl::Mark(int rank, const Ticket& ticket, State state) {
-  std::deque<Entry>& entries = tree->recent[name(rank)];
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    if (entry->group == group && entry->ticket.host == ticket.host && entry->ticket.number == ticket.number) {
-      entry->state = state;
-      return;
-    }
-  }
 }
 
 ThreadBoard::ThreadBoard(int size) : ThreadBoard(std::make_shared<Tree>(), size) {}
@@ -216,9 +163,7 @@ void ThreadBoard::ThrowIfFailed() { impl_->tree->ThrowIfFailed(); }
 
 void ThreadBoard::Issue(int rank, const Ticket& ticket) {
   const std::lock_guard lock(impl_->tree->mutex);
-  std::deque<Entry>& entries = impl_->tree->recent[impl_->name(rank)];
-  if (entries.size() == kRecent) entries.pop_front();
-  entries.push_back({impl_->group, ticket, State::kQueued});
+  impl_->tree->recent[impl_->name(rank)].Add(impl_->group, ticket);
 }
 
 void ThreadBoard::Meet(int rank, const Ticket& ticket) {
@@ -232,8 +177,8 @@ void ThreadBoard::Meet(int rank, const Ticket& ticket) {
     slot.tickets[static_cast<size_t>(rank)] = ticket;
     Ticket& latest = impl_->latest[ticket.host][static_cast<size_t>(rank)];
     if (ticket.number > latest.number) latest = ticket;
-    impl_->Mark(rank, ticket, State::kBegun);
-    const std::string fault = impl_->FaultOf(rank, ticket);
+    tree.recent[impl_->name(rank)].Mark(impl_->group, ticket, CallLog::State::kBegun);
+    const std::string fault = impl_->Fault(rank, ticket);
     if (!fault.empty()) {
       tree.FailLocked(impl_->Prefix() + fault);
       throw AbortedError(tree.reason);
@@ -252,7 +197,7 @@ void ThreadBoard::Await(Slot& slot, uint32_t epoch) {
     if (outcome == Seats::Outcome::kMet) return;
     const std::lock_guard lock(tree.mutex);
     std::vector<int> missing;
-    const std::string waiting = impl_->Waiting(slot, &missing);
+    const std::string waiting = Waiting(slot.tickets, impl_->names(), &missing);
     if (outcome == Seats::Outcome::kTimedOut && !tree.failed) {
       if (missing.empty()) continue;  // the last one came just now
       std::string elsewhere;
@@ -265,7 +210,7 @@ void ThreadBoard::Await(Slot& slot, uint32_t epoch) {
 
 void ThreadBoard::Done(int rank, const Ticket& ticket) {
   const std::lock_guard lock(impl_->tree->mutex);
-  impl_->Mark(rank, ticket, State::kDone);
+  impl_->tree->recent[impl_->name(rank)].Mark(impl_->group, ticket, CallLog::State::kDone);
 }
 
 void ThreadBoard::Fail(std::string_view reason) noexcept {
@@ -290,7 +235,7 @@ void ThreadBoard::MarkFinished(int rank) noexcept {
     for (const auto& sequence : board->slots) {
       for (const std::unique_ptr<Slot>& slot : sequence) {
         std::vector<int> missing;
-        const std::string waiting = board->Waiting(*slot, &missing);
+        const std::string waiting = Waiting(slot->tickets, board->names(), &missing);
         if (std::find(missing.begin(), missing.end(), rank) == missing.end()) continue;
         return tree.FailLocked(Str(board->Prefix(), "rank ", rank, " has returned; ", waiting));
       }
@@ -318,16 +263,12 @@ std::shared_ptr<LedgerBoard> ThreadBoard::Split(uint64_t number, int color, int 
 }
 
 std::string ThreadBoard::Impl::Dump(int name_of_rank) const {
-  static constexpr std::string_view kStates[] = {"queued", "begun", "done"};
-  const auto entries = tree->recent.find(name_of_rank);
-  if (entries == tree->recent.end()) return {};
-  std::string out;
-  for (const Entry& entry : entries->second) {
-    out += Str("rank ", name_of_rank, ": ", entry.ticket.ToString());
-    if (entry.group != 0) out += Str(" in the group of ", RankList(tree->names[static_cast<size_t>(entry.group)]));
-    out += Str(" (", kStates[static_cast<int>(entry.state)], ")\n");
-  }
-  return out;
+  const auto log = tree->recent.find(name_of_rank);
+  if (log == tree->recent.end()) return {};
+  return log->second.ToString(name_of_rank, [&](int group_index) {
+    if (group_index == 0) return std::string();
+    return Str(" in the group of ", RankList(tree->names[static_cast<size_t>(group_index)]));
+  });
 }
 
 std::string ThreadBoard::Recent(int rank) const {

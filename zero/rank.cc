@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "zero/rank.h"
 
-#include <algorithm>
-#include <chrono>
-#include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
-#include "comm/self.h"
-#include "comm/thread_board.h"
-#include "comm/thread_group.h"
 #include "tensor/context.h"
 #include "tensor/thread_pool.h"
+#include "zero/launcher.h"
+#include "zero/rank_run.h"
 
 namespace tessera::zero {
 namespace {
@@ -40,22 +34,10 @@ class AllocatorKeeper {
   std::unique_ptr<HostAllocator> allocator_;
 };
 
-struct Outcome {
-  bool ended = false;
-  bool failed = false;
-  bool failed_first = false;  // by itself, not because another rank did
-  std::string message;
-};
+}  // namespace
 
-struct Results {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<Outcome> by_rank;
-  int first_failure = -1;
-};
-
-void RunOne(const std::shared_ptr<comm::ThreadBoard>& board, std::unique_ptr<comm::Communicator> inner, int threads,
-            FunctionRef<void(Rank&)> body, Outcome* outcome) {
+void RunAsRank(std::unique_ptr<comm::Communicator> inner, std::shared_ptr<comm::LedgerBoard> board, int threads,
+               FunctionRef<void(Rank&)> body, FunctionRef<void(const RankOutcome&)> ended) {
   AllocatorKeeper allocator;
   ThreadPool pool(threads);
   Context context = CurrentContext();
@@ -63,45 +45,22 @@ void RunOne(const std::shared_ptr<comm::ThreadBoard>& board, std::unique_ptr<com
   context.thread_pool = &pool;
   context.rank = inner->rank();
   const ContextGuard guard(context);
-  const int index = inner->rank();
+  RankOutcome outcome{.ended = true};
   try {
-    {
-      Rank rank(std::make_unique<comm::Ledger>(std::move(inner), board), allocator.get());
-      body(rank);
-    }
-    board->MarkFinished(index);
+    Rank rank(std::make_unique<comm::Ledger>(std::move(inner), std::move(board)), allocator.get());
+    body(rank);
   } catch (const comm::AbortedError& error) {
-    outcome->failed = true;
-    outcome->message = error.what();
+    outcome.failed = true;
+    outcome.message = error.what();
   } catch (const std::exception& error) {
-    outcome->failed = outcome->failed_first = true;
-    outcome->message = error.what();
-    board->MarkFailed(index, error.what());
+    outcome.failed = outcome.failed_first = true;
+    outcome.message = error.what();
   } catch (...) {
-    outcome->failed = outcome->failed_first = true;
-    outcome->message = "an exception of unknown type";
-    board->MarkFailed(index, outcome->message);
+    outcome.failed = outcome.failed_first = true;
+    outcome.message = "an exception of unknown type";
   }
+  ended(outcome);
 }
-
-absl::Status Summary(const Results& results) {
-  std::string message;
-  for (size_t rank = 0; rank < results.by_rank.size(); ++rank) {
-    const Outcome& outcome = results.by_rank[rank];
-    if (!outcome.failed || static_cast<int>(rank) == results.first_failure) continue;
-    if (results.first_failure >= 0 && !outcome.failed_first) continue;  // fell with it
-    message += Str(message.empty() ? "" : "\n", "rank ", rank, ": ", outcome.message);
-    if (results.first_failure < 0) break;  // all say the same: the group found the fault
-  }
-  if (results.first_failure >= 0) {
-    const std::string first =
-        Str("rank ", results.first_failure, ": ", results.by_rank[static_cast<size_t>(results.first_failure)].message);
-    message = message.empty() ? first : first + "\n" + message;
-  }
-  return message.empty() ? absl::OkStatus() : absl::AbortedError(message);
-}
-
-}  // namespace
 
 bool Rank::AllAgree(bool mine) {
   for (const std::string& theirs : comm_->AllGatherBytes(mine ? "y" : "n")) {
@@ -110,58 +69,29 @@ bool Rank::AllAgree(bool mine) {
   return true;
 }
 
+absl::StatusOr<int> WorldSize(int requested) {
+  const absl::StatusOr<Launcher> launcher = FindLauncher();
+  if (!launcher.ok()) return launcher.status();
+  return WorldSizeUnder(*launcher, requested);
+}
+
 absl::Status RunRanks(const RankOptions& options, FunctionRef<void(Rank&)> body) {
-  const int size = options.world_size;
-  if (size < 1) return absl::InvalidArgumentError(Str("ranks: a world of ", size, " ranks, expected at least 1"));
-  const int threads = options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, NumThreads() / size);
-  const auto board = std::make_shared<comm::ThreadBoard>(size);
-  board->SetTimeout(options.comm_timeout_s);
-  Results results;
-  results.by_rank.resize(static_cast<size_t>(size));
-  if (size == 1) {
-    RunOne(board, std::make_unique<comm::Self>(), threads, body, results.by_rank.data());
-    if (results.by_rank[0].failed) results.first_failure = 0;
-    return Summary(results);
-  }
-  comm::ThreadGroup group(size);
-  group.SetTimeout(options.comm_timeout_s);
-  const Context context = CurrentContext();
-  std::vector<std::thread> workers;
-  for (int rank = 0; rank < size; ++rank) {
-    workers.emplace_back([&, rank] {
-      const ContextGuard guard(context);
-      Outcome outcome;
-      RunOne(board, group.Rank(rank), threads, body, &outcome);
-      const std::lock_guard lock(results.mutex);
-      outcome.ended = true;
-      if (outcome.failed_first && results.first_failure < 0) results.first_failure = rank;
-      results.by_rank[static_cast<size_t>(rank)] = outcome;
-      results.changed.notify_all();
-    });
-  }
-  {
-    std::unique_lock lock(results.mutex);
-    const auto all_ended = [&] {
-      return std::all_of(results.by_rank.begin(), results.by_rank.end(), [](const Outcome& o) { return o.ended; });
-    };
-    const auto any_failed = [&] {
-      return std::any_of(results.by_rank.begin(), results.by_rank.end(), [](const Outcome& o) { return o.failed; });
-    };
-    results.changed.wait(lock, [&] { return all_ended() || any_failed(); });
-    const auto grace = std::chrono::duration<double>(options.grace_s);
-    if (!results.changed.wait_for(lock, grace, all_ended)) {
-      std::string missing;
-      for (int rank = 0; rank < size; ++rank) {
-        if (!results.by_rank[static_cast<size_t>(rank)].ended) missing += Str(missing.empty() ? "" : ", ", rank);
-      }
-      std::fprintf(stderr, "%s\nranks: %s did not come back within %g s of the failure; ending the process\n",
-                   std::string(Summary(results).message()).c_str(), missing.c_str(), options.grace_s);
-      std::fflush(stderr);
-      std::_Exit(1);
-    }
-  }
-  for (std::thread& worker : workers) worker.join();
-  return Summary(results);
+  const absl::StatusOr<Launcher> launcher = FindLauncher();
+  if (!launcher.ok()) return launcher.status();
+  const absl::StatusOr<int> size = WorldSizeUnder(*launcher, options.world_size);
+  if (!size.ok()) return size.status();
+  RankOptions resolved = options;
+  resolved.world_size = *size;
+  if (!launcher->mpi || launcher->size == 1) return RunThreadRanks(resolved, body);
+#ifdef TESSERA_MPI
+  return RunMpiRank(resolved, body);
+#else
+  return absl::FailedPreconditionError(Str(
+      "ranks: ", launcher->command, " has started ", launcher->size,
+      " processes, but this program was built without "
+      "MPI: install libopenmpi-dev and configure the build anew with -Dmpi=enabled, or start it alone with --num_gpus ",
+      launcher->size));
+#endif
 }
 
 }  // namespace tessera::zero

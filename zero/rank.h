@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks: the same function run by each of N data-parallel workers, here as threads of one process.
+// Ranks: the same function run by each of N data-parallel workers, as threads of one process, or as the processes that
+// mpirun (or srun with PMIx) has started.
 //
 //   absl::Status status = RunRanks({.world_size = 4}, [&](Rank& rank) {
 //     Mlp model;
@@ -9,12 +10,14 @@
 //   });
 //
 // Each rank has its own memory counts, thread pool and random streams. A rank that throws ends all: the others' next
-// collective throws, and the status tells what happened first.
+// collective throws, and the status tells what happened first. Where ranks are processes, the one that fails says why on
+// stderr and ends the whole job with status 1; RunRanks then does not return.
 #pragma once
 
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "comm/communicator.h"
 #include "comm/ledger.h"
 #include "tensor/allocator.h"
@@ -23,8 +26,8 @@
 namespace tessera::zero {
 
 struct RankOptions {
-  int world_size = 1;
-  int threads_per_rank = 0;     // 0: the process's threads divided by the ranks, at least 1
+  int world_size = 1;           // under mpirun: 1 or as many as it has started, and that many there are
+  int threads_per_rank = 0;     // 0: the process's threads divided by the ranks that share them, at least 1
   double comm_timeout_s = 600;  // of silence, before a rank counts as lost
   double grace_s = 10;          // for ranks to come back once the group has failed
 };
@@ -45,6 +48,10 @@ class Rank {
   std::unique_ptr<comm::Ledger> comm_;
   Allocator& allocator_;
 };
+
+// How many ranks RunRanks runs when `requested` are asked for: those, or what mpirun has started. An error where the two
+// disagree, and where another launcher's environment is set that cannot be honoured (torchrun, srun without PMIx).
+absl::StatusOr<int> WorldSize(int requested);
 
 // Returns when all ranks have ended. A rank that does not come back within a grace time after the group has failed cannot
 // be ended as a thread: the process then says so and exits with status 1.

@@ -27,6 +27,7 @@ struct WorldOptions {
   bool ledger = false;  // a ledger in front
   StreamKind stream = StreamKind::kInline;
   double timeout_s = 30;
+  bool short_messages = false;  // where ranks are processes
 };
 
 struct Outcome {
