@@ -165,7 +165,7 @@ constexpr ConfigKey kKeys[] = {
   {"datastates_ckpt", kAny, kRefused, "", "checkpoints are not here yet"},
   {"activation_checkpointing", kAny, kRefused, "", "recomputing belongs to the model; set its option recompute"},
   {"flops_profiler", kAny, kRefused, "enabled=false", "there is no profiler yet"},
-  {"csv_monitor", kAny, kRefused, "enabled=false", "metrics are not written to files yet"},
+  {"csv_monitor", kAny, kRefused, "enabled=false", "the trainers write metrics.csv into their run folder"},
   {"tensorboard", kAny, kRefused, "enabled=false", "metrics are not written to TensorBoard"},
   {"wandb", kAny, kRefused, "enabled=false", "metrics are not sent to services"},
   {"comet", kAny, kRefused, "enabled=false", "metrics are not sent to services"},

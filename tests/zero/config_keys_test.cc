@@ -2,6 +2,7 @@
 // Every row of the table of keys does what its kind says.
 #include "zero/config_keys.h"
 
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -30,6 +31,39 @@ TEST(ConfigKeys, FormATreeWithOneSentenceForEachLeaf) {
       EXPECT_NE(target->kind, KeyKind::kAlias) << key.path;
     }
   }
+}
+
+// One line of zero/CONFIG.md.
+std::string Documented(const ConfigKey& key) {
+  const std::string path = Str("`", key.path, "`");
+  std::string legal(key.legal);
+  for (size_t at = 0; (at = legal.find('|', at)) != std::string::npos; at += 4) legal.replace(at, 1, " or ");
+  switch (key.kind) {
+    case KeyKind::kWorks:
+      return Str("| ", path, " | works | ", key.sentence, " |");
+    case KeyKind::kBlock:
+      return Str("| ", path, " | block | |");
+    case KeyKind::kNoEffect:
+      return Str("| ", path, " | no effect | ", key.sentence, " |");
+    case KeyKind::kOneValue:
+      return Str("| ", path, " | no effect | only `", legal, "`: ", key.sentence, " |");
+    case KeyKind::kRefused:
+      return Str("| ", path, " | refused | ", key.sentence, legal.empty() ? "" : Str("; `", legal, "` passes"), " |");
+    case KeyKind::kAlias:
+      return Str("| ", path, " | alias | of `", key.sentence, "` |");
+  }
+  return "";
+}
+
+TEST(ConfigKeys, AreAllInTheDocumentAsTheyAre) {
+  std::ifstream file(TESSERA_CONFIG_DOCUMENT);
+  ASSERT_TRUE(file.good()) << TESSERA_CONFIG_DOCUMENT;
+  std::string table, expected;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("| `")) table += line + "\n";
+  }
+  for (const ConfigKey& key : ConfigKeys()) expected += Documented(key) + "\n";
+  EXPECT_EQ(table, expected) << "the rows of zero/CONFIG.md must be:\n" << expected;
 }
 
 TEST(ConfigKeys, ThatWorkEachChangeTheConfig) {
