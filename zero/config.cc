@@ -37,7 +37,7 @@ size_t FindWord(std::string_view message, std::string_view name) {
 // Reads one document into a Config. Problems are gathered, so that one run tells them all.
 class Reader {
  public:
-  Reader(std::string_view name, Config* config) : name_(name), config_(*config) {}
+  Reader(std::string_view name, Config* config, AutoKeys* autos) : name_(name), config_(*config), autos_(autos) {}
 
   void Read(const JsonDocument& document) {
     problems_ = document.duplicates;
@@ -50,7 +50,7 @@ class Reader {
     ReadOptimizer();
     ReadScheduler();
     CheckPrecision();
-    if (!Has("gradient_clipping")) {
+    if (!Has("gradient_clipping") && (autos_ == nullptr || !autos_->contains("gradient_clipping"))) {
       config_.notices.push_back(
           "gradient_clipping is absent: gradients are clipped to a norm of 1, DeepSpeed's default");
     }
@@ -112,6 +112,14 @@ class Reader {
       Keep("zero_optimization.stage", given);
       return;
     }
+    if (LeftToTheProgram(key.path, given)) {
+      if (key.kind == KeyKind::kWorks) {
+        autos_->emplace(key.path, Str(name_, ":", given.line));
+      } else {
+        config_.notices.push_back(Str(given.written, " has no effect: ", key.sentence));
+      }
+      return;
+    }
     if (!CheckValue(key.path, key.type, given)) return;
     switch (key.kind) {
       case KeyKind::kBlock:
@@ -132,8 +140,13 @@ class Reader {
     }
   }
 
+  static bool IsAuto(const JsonValue& value) { return value.kind == Kind::kText && value.text == "auto"; }
+  bool LeftToTheProgram(std::string_view path, const Given& given) const {
+    return autos_ != nullptr && IsAuto(*given.value) && IsAutoElsewhere(path);
+  }
+
   bool CheckValue(std::string_view path, ValueType type, const Given& given) {
-    if (given.value->kind == Kind::kText && given.value->text == "auto") {
+    if (IsAuto(*given.value)) {
       AddProblem(given.line, given.written,
                  Str(IsAutoElsewhere(path) ? "\"auto\" needs a trainer that computes the value, and here is none"
                                            : "\"auto\" is never allowed here",
@@ -245,7 +258,10 @@ class Reader {
       const std::string full = path + "." + Printable(member.name);
       const std::optional<optim::ParamValue> param = ToParam(member.value);
       out.lines.emplace(member.name, member.line);
-      if (member.value.kind == Kind::kText && member.value.text == "auto") {
+      if (LeftToTheProgram(full, {&member.value, full, member.line})) {
+        autos_->emplace(full, Str(name_, ":", member.line));
+        out.set_aside.insert(member.name);
+      } else if (IsAuto(member.value)) {
         CheckValue(full, ValueType::kAny, {&member.value, full, member.line});
         out.set_aside.insert(member.name);
       } else if (!param.has_value()) {
@@ -364,6 +380,7 @@ class Reader {
 
   const std::string name_;
   Config& config_;
+  AutoKeys* const autos_;
   std::vector<JsonProblem> problems_;
   std::map<std::string, Given, std::less<>> seen_;    // every key of the table that came, by the table's path
   std::map<std::string, Given, std::less<>> values_;  // those of them that work and have a legal value
@@ -388,21 +405,21 @@ DType Config::accumulation_dtype() const {
   return grad_accum_dtype.value_or(DType::kF32);
 }
 
-absl::StatusOr<Config> Config::FromJson(std::string_view text, std::string_view name) {
+absl::StatusOr<Config> Config::FromJson(std::string_view text, std::string_view name, AutoKeys* autos) {
   const absl::StatusOr<JsonDocument> document = ReadJson(text, name);
   if (!document.ok()) return document.status();
   Config config;
-  Reader reader(name, &config);
+  Reader reader(name, &config, autos);
   reader.Read(*document);
   if (const absl::Status status = reader.status(); !status.ok()) return status;
   return config;
 }
 
-absl::StatusOr<Config> Config::FromFile(const std::string& path) {
+absl::StatusOr<Config> Config::FromFile(const std::string& path, AutoKeys* autos) {
   const auto file = io::FileBytes::Open(path);
   if (!file.ok()) return file.status();
   const auto bytes = (*file)->bytes();
-  return FromJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+  return FromJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, autos);
 }
 
 }  // namespace tessera::zero

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -72,6 +73,10 @@ struct TesseraConfig {
   int64_t max_skipped_steps = 20;  // consecutive ones, at a fixed loss scale, that end the run
 };
 
+// Keys whose value a file leaves to the program with "auto", and the place of each: "optimizer.params.lr" ->
+// "ds_config.json:7".
+using AutoKeys = std::map<std::string, std::string>;
+
 struct Config {
   // Of the batch triple those absent are 0 until ResolveBatch.
   int64_t train_batch_size = 0;
@@ -106,9 +111,11 @@ struct Config {
   // Completes the batch triple for `world_size` data ranks: train_batch_size = micro x accumulation x ranks.
   absl::Status ResolveBatch(int64_t world_size);
 
-  // `name` is the file's name in messages.
-  static absl::StatusOr<Config> FromJson(std::string_view text, std::string_view name = "config");
-  static absl::StatusOr<Config> FromFile(const std::string& path);
+  // `name` is the file's name in messages. With `autos`, "auto" is legal where integrations of DeepSpeed compute a value:
+  // the field stays as it is without the key, the key is listed, and the program fills it. Without, it is an error.
+  static absl::StatusOr<Config> FromJson(std::string_view text, std::string_view name = "config",
+                                         AutoKeys* autos = nullptr);
+  static absl::StatusOr<Config> FromFile(const std::string& path, AutoKeys* autos = nullptr);
 };
 
 }  // namespace tessera::zero

@@ -75,7 +75,11 @@ double Axis::Place(double value) const {
 }
 
 std::string Axis::Label(double tick) const {
-  if (unit_ == AxisUnit::kBytes) return tick < 1e18 ? Bytes(static_cast<int64_t>(std::llround(tick))) : "";
+  if (unit_ == AxisUnit::kBytes) {
+    std::string text = tick < 1e18 ? Bytes(static_cast<int64_t>(std::llround(tick))) : "";
+    if (const size_t zero = text.find(".0 "); zero != std::string::npos) text.erase(zero, 2);
+    return text;
+  }
   if (tick == 0) return "0";
   const double size = std::abs(tick);
   if (size >= 10000 || (size >= 1000 && log_)) {

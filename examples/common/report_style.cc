@@ -44,7 +44,7 @@ p { margin: 0 0 8px; }
 .tx { dominant-baseline: hanging; }
 .grid { stroke: var(--grid); } .tick, .base { stroke: var(--soft); fill: none; } .cursor { stroke: var(--soft); }
 .line, .faint, .dots { fill: none; stroke-linejoin: round; stroke-linecap: round; }
-.line { stroke-width: 2; } .faint { stroke-width: 1; stroke-opacity: .45; } .dots { stroke-width: 8; }
+.line { stroke-width: 2; } .faint { stroke-width: 1; stroke-opacity: .6; } .dots { stroke-width: 8; }
 .k0 { stroke: var(--k0); } .k1 { stroke: var(--k1); } .k2 { stroke: var(--k2); } .k3 { stroke: var(--k3); }
 .k4 { stroke: var(--k4); } .k5 { stroke: var(--k5); } .k6 { stroke: var(--k6); } .k7 { stroke: var(--k7); }
 .line.k2 { stroke-dasharray: 7 4; } .line.k3 { stroke-dasharray: 2 4; } .line.total { stroke: var(--ink); stroke-dasharray: 6 4; }
@@ -76,20 +76,21 @@ details > summary { cursor: pointer; padding: 10px 14px; color: var(--busy); }
 footer { margin-top: 36px; color: var(--soft); font-size: .875rem; }
 @media (max-width: 860px) { .charts { grid-template-columns: minmax(0, 1fr); }
   .numbers { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
-@media (max-width: 520px) { main { padding: 16px 10px 32px; } .plot text { font-size: 18px; } .line { stroke-width: 3; }
+@media (max-width: 520px) { main { padding: 16px 10px 32px; } .plot text { font-size: 20px; } .line { stroke-width: 3; }
   .dots { stroke-width: 11; } .numbers { gap: 8px; }
   .numbers > div { padding: 9px 11px; } .numbers .big { font-size: 1.25rem; } th, td { padding: 6px 10px; }
-  .facts tr, .facts th, .facts td { display: block; width: auto; } .facts th { border: 0; padding-bottom: 0; }
+  .facts thead { position: absolute; left: -999em; } .facts tr, .facts th, .facts td { display: block; width: auto; } .facts th { border: 0; padding-bottom: 0; }
   .facts td { padding-top: 0; } .config thead { position: absolute; left: -999em; }
   .config tr, .config th, .config td { display: block; border: 0; padding: 1px 10px; } .config tr { padding: 6px 0; border-bottom: 1px solid var(--rule); }
   .config td:nth-child(3) { font-size: .8125rem; color: var(--soft); } }
 @media print { :root { color-scheme: light; --page: #fff; --card: #fff; --ink: #000; --soft: #444; --rule: #bbb; --grid: #ddd;
   --good: #1a6e2e; --bad: #a8201a; --busy: #0a57a8; --hatch: #fff; --k0: #0a57a8; --k1: #b3470b; --k2: #0a7d68; --k3: #7a3fb0;
   --k4: #a12b62; --k5: #6b6a00; --k6: #4a5563; --k7: #137c9c; }
-  body { font-size: 10pt; } main { max-width: none; padding: 0; } .read, .cursor, .screen { display: none; }
+  html { font-size: 9.5pt; } body { font-size: 1rem; } .plot text { font-size: 16px; } th, td { padding: 3pt 8pt; }
+  main { max-width: none; padding: 0; } .read, .cursor, .screen { display: none; }
   .charts { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 8pt; } .numbers { grid-template-columns: repeat(4, 1fr); }
   details::details-content { content-visibility: visible; block-size: auto; } details > summary { list-style: none; }
-  .chart, .numbers > div, .samples > li, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  .chart, .numbers > div, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } }
 )css";
 

@@ -50,6 +50,7 @@ ModelChoice Choose(int64_t seq_len) {
   choice.title = Str("GPT-2, preset ", preset);
   choice.description = Str(config.n_layer, " layers, ", config.n_embd, " wide, ", config.n_head, " heads, context ",
                            config.n_positions, ", vocabulary ", config.vocab_size, " (tokens are bytes)");
+  choice.hidden_size = config.n_embd;
   choice.positions = config.n_positions;
   choice.make = [config]() -> TrainedModel {
     auto gpt = std::make_unique<nn::Gpt>(config);

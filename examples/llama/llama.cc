@@ -72,6 +72,7 @@ ModelChoice Choose(int64_t seq_len) {
       Str(config.num_hidden_layers, " layers, ", config.hidden_size, " wide, ", config.num_attention_heads, " heads (",
           config.num_key_value_heads, " of keys and values), context ", config.max_position_embeddings, ", vocabulary ",
           config.vocab_size, " (tokens are bytes)");
+  choice.hidden_size = config.hidden_size;
   choice.positions = config.max_position_embeddings;
   choice.make = [config]() -> TrainedModel {
     auto llama = std::make_unique<nn::Llama>(config);

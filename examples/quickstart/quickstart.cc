@@ -15,7 +15,7 @@
 #include "nn/linear.h"
 #include "zero/engine.h"
 
-ABSL_FLAG(int, num_gpus, 1, "ranks; without GPUs they are threads of this process");
+ABSL_FLAG(int, num_gpus, 1, "ranks, as threads of this process; under mpirun its processes are the ranks");
 ABSL_FLAG(std::string, config, "examples/quickstart/ds_config.json", "a DeepSpeed config");
 ABSL_FLAG(int64_t, samples, 4096, "random samples to train on");
 

@@ -28,6 +28,7 @@ struct ModelChoice {
   std::string title;        // "GPT-2, preset tiny"
   std::string description;  // a line of sizes
   int64_t positions = 0;    // the longest context
+  int64_t hidden_size = 0;  // "auto" values of a config follow it
   // What the preset says where neither a flag nor the config does.
   int64_t global_batch = 16;
   double lr = 1e-3;

@@ -13,8 +13,11 @@
 #include "examples/common/format.h"
 #include "examples/common/run_folder.h"
 #include "examples/trainer/run_config.h"
+#include "examples/trainer/strategy.h"
+#include "examples/trainer/validation.h"
 #include "optim/optimizer.h"
 #include "tensor/error.h"
+#include "zero/rank.h"
 
 template <class T>
 using OptionalFlag = std::optional<T>;  // unset: the config's value, else the preset's
@@ -23,11 +26,13 @@ ABSL_FLAG(OptionalFlag<std::string>, dtype, std::nullopt,
           "of weights and computing: fp32, bf16 or fp16 (with fp32 masters) or fp64; default: the config's, else fp32");
 
 ABSL_FLAG(std::string, config, "", "a DeepSpeed config file; a flag that disagrees with it is an error");
-ABSL_FLAG(int32_t, num_gpus, 1, "ranks; without GPUs they are threads of this process");
+ABSL_FLAG(int32_t, num_gpus, 1, "ranks, as threads of this process; under mpirun its processes are the ranks");
 ABSL_FLAG(
     OptionalFlag<int64_t>, zero_stage, std::nullopt,
     "0: everything on every rank; 1: optimizer states are sharded; 2: gradients too; 3: weights too; default: the "
     "config's, else 0");
+ABSL_FLAG(OptionalFlag<std::string>, strategy, std::nullopt,
+          "the stage by the name that other trainers give it: ddp, deepspeed_stage_1, _2, _3 or zero1, zero2, zero3");
 ABSL_FLAG(OptionalFlag<int64_t>, stage3_param_persistence_threshold, std::nullopt,
           "parameters of at most so many elements stay gathered at stage 3; default: the config's, else the preset's "
           "(tiny 0, others 100000)");
@@ -44,6 +49,11 @@ ABSL_FLAG(OptionalFlag<double>, max_minutes, std::nullopt,
 ABSL_FLAG(OptionalFlag<int64_t>, max_steps, std::nullopt, "end after this many updates; default: no limit");
 ABSL_FLAG(uint64_t, seed, 0, "of weights, order, dropout and sample; a run of --max_steps repeats to the bit");
 
+ABSL_FLAG(bool, dry_run, false, "show the start table with the bytes that each rank will hold, make and train nothing");
+ABSL_FLAG(int64_t, fast_dev_run, 0,
+          "this many steps and validation batches and no run folder, to see that all works; other limits do not count");
+ABSL_FLAG(int64_t, overfit_batches, 0,
+          "train on the batches of the first so many steps again and again: a model that can learn will know them");
 ABSL_FLAG(std::string, run_dir, "runs/<date-time>_<model>",
           "folder for metrics, config and report.html; a counter is added to one that is in use; --norun_dir: none");
 
@@ -62,6 +72,7 @@ ABSL_FLAG(double, validation_fraction, 0.1, "the end of the text that is not lea
 ABSL_FLAG(int64_t, validation_tokens, 32768, "of it, tokens that a validation uses: the same each time");
 
 ABSL_FLAG(int64_t, sample_tokens, 400, "length of the text at the end; 0: none");
+ABSL_FLAG(int64_t, sample_every, 0, "updates between two samples; 0: one at the end");
 ABSL_FLAG(std::string, prompt, "", "what that text goes on from; default: the first words of the validation text");
 ABSL_FLAG(double, temperature, 0.8, "of the sample: 0 takes the likeliest token, 1 follows the model");
 ABSL_FLAG(int64_t, top_k, 0, "sample from the k likeliest tokens; 0: all");
@@ -75,12 +86,12 @@ std::vector<FlagGroup> Groups(const Program& program) {
   model.flags.push_back("dtype");
   return {
       std::move(model),
-      {"Ranks and ZeRO", {"config", "num_gpus", "zero_stage", "stage3_param_persistence_threshold"}},
+      {"Ranks and ZeRO", {"config", "num_gpus", "zero_stage", "strategy", "stage3_param_persistence_threshold"}},
       {"Data", {"data", "seq_len", "batch_size", "gradient_accumulation_steps"}},
-      {"Run", {"max_minutes", "max_steps", "seed", "run_dir"}},
+      {"Run", {"max_minutes", "max_steps", "seed", "run_dir", "dry_run", "fast_dev_run", "overfit_batches"}},
       {"Optimizer", {"lr", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "gradient_clipping"}},
       {"Validation", {"eval_every", "validation_fraction", "validation_tokens"}},
-      {"Sample", {"sample_tokens", "prompt", "temperature", "top_k", "top_p"}},
+      {"Sample", {"sample_tokens", "sample_every", "prompt", "temperature", "top_k", "top_p"}},
   };
 }
 
@@ -98,6 +109,7 @@ void RequireAtLeast(const char* flag, const std::optional<int64_t>& value, int64
 }
 
 Budget BudgetFromFlags() {
+  if (const int64_t steps = Value(FLAGS_fast_dev_run); steps > 0) return {.max_steps = steps};
   const auto steps = Value(FLAGS_max_steps);
   const auto minutes = Value(FLAGS_max_minutes);
   RequireAtLeast("max_steps", steps, 1);
@@ -120,6 +132,15 @@ ConfigFlags CheckedConfigFlags() {
   if (const auto stage = flags.zero_stage; stage && (*stage < 0 || *stage > 3)) {
     throw Error(Str("--zero_stage is ", *stage, ", expected 0, 1, 2 or 3"));
   }
+  if (const auto strategy = Value(FLAGS_strategy)) {
+    const int64_t stage = StageOfStrategy(*strategy);
+    if (flags.zero_stage.value_or(stage) != stage) {
+      throw Error(Str("--strategy ", *strategy, " is stage ", stage, ", but --zero_stage is ", *flags.zero_stage,
+                      "; make them agree, or drop one"));
+    }
+    flags.zero_stage = stage;
+    flags.stage_flag = Str("strategy=", *strategy);
+  }
   RequireAtLeast("batch_size", flags.batch_size, 1);
   RequireAtLeast("gradient_accumulation_steps", flags.gradient_accumulation_steps, 1);
   RequireAtLeast("stage3_param_persistence_threshold", flags.persistence_threshold, 0);
@@ -137,6 +158,9 @@ void CheckOwnFlags(const TrainerOptions& options) {
   RequireAtLeast("eval_every", options.eval_every, 0);
   RequireAtLeast("validation_tokens", options.validation_tokens, 1);
   RequireAtLeast("sample_tokens", options.sample_tokens, 0);
+  RequireAtLeast("sample_every", options.sample_every, 0);
+  RequireAtLeast("fast_dev_run", options.fast_dev_run, 0);
+  RequireAtLeast("overfit_batches", options.overfit_batches, 0);
   Require(options.validation_fraction > 0 && options.validation_fraction < 1, "validation_fraction",
           options.validation_fraction, "a number between 0 and 1");
   options.sampling.Validate();
@@ -169,6 +193,14 @@ std::vector<char*> WithNoRunFolderSpelledOut(int argc, char** argv) {
   return arguments;
 }
 
+// A try of all parts: as few of everything as shows a mistake.
+void ShortenToTry(TrainerOptions* options) {
+  options->run_folder.clear();
+  options->eval_every = options->fast_dev_run;
+  options->validation_tokens = std::min(options->validation_tokens, options->fast_dev_run * kValidationBatchTokens);
+  options->sample_tokens = std::min<int64_t>(options->sample_tokens, 40);
+}
+
 std::string RunFolder(const ModelChoice& model) {
   const std::string given = Value(FLAGS_run_dir);
   return given.find('<') == std::string::npos ? given : DefaultRunFolder(model.name, std::time(nullptr));
@@ -189,6 +221,10 @@ TrainerOptions OptionsFromFlags(int argc, char** argv, const Program& program) {
   options.seq_len = Value(FLAGS_seq_len);
   options.seed = Value(FLAGS_seed);
   options.budget = BudgetFromFlags();
+  options.dry_run = Value(FLAGS_dry_run);
+  options.fast_dev_run = Value(FLAGS_fast_dev_run);
+  options.overfit_batches = Value(FLAGS_overfit_batches);
+  options.sample_every = Value(FLAGS_sample_every);
   options.eval_every = Value(FLAGS_eval_every);
   options.validation_fraction = Value(FLAGS_validation_fraction);
   options.validation_tokens = Value(FLAGS_validation_tokens);
@@ -197,14 +233,21 @@ TrainerOptions OptionsFromFlags(int argc, char** argv, const Program& program) {
   options.sampling = {
       .temperature = Value(FLAGS_temperature), .top_k = Value(FLAGS_top_k), .top_p = Value(FLAGS_top_p)};
   CheckOwnFlags(options);
+  const absl::StatusOr<zero::World> world = zero::FindWorld(options.ranks);
+  if (!world.ok()) throw Error(std::string(world.status().message()));
+  options.ranks = world->size;
+  options.ranks_are = world->ranks_are;
 
   const ConfigFlags flags = CheckedConfigFlags();
   options.model = program.choose(options.seq_len);
   options.run_folder = RunFolder(options.model);
+  if (options.fast_dev_run > 0) ShortenToTry(&options);
   options.config = RunConfig(options.config_path, flags,
                              {.global_batch = options.model.global_batch,
                               .lr = options.model.lr,
-                              .persistence_threshold = options.model.persistence_threshold},
+                              .persistence_threshold = options.model.persistence_threshold,
+                              .hidden_size = options.model.hidden_size,
+                              .max_steps = options.budget.max_steps},
                              options.ranks);
   const zero::OptimizerConfig& optimizer = options.config.optimizer;
   options.schedule.peak_lr = optim::Optimizer::Create(optimizer.type, optimizer.params)->start_values().lr;

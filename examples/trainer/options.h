@@ -21,16 +21,21 @@ struct TrainerOptions {
   zero::Config config;
   std::string config_path;  // empty: none
   int ranks = 1;
+  std::string ranks_are;  // threads of this process, or whose processes
   std::string data;
   int64_t seq_len = 0;
   uint64_t seed = 0;
   Budget budget;
-  CosineSchedule schedule;  // where the config has none
+  bool dry_run = false;         // the start table and no more
+  int64_t fast_dev_run = 0;     // more than 0: so many steps and validation batches, to see that all parts work
+  int64_t overfit_batches = 0;  // more than 0: the batches of so many steps again and again
+  CosineSchedule schedule;      // where the config has none
 
   double validation_fraction = 0.1;
   int64_t validation_tokens = 0;
   int64_t eval_every = 0;  // 0: six times in the run
 
+  int64_t sample_every = 0;  // 0: at the end only
   std::string prompt;
   int64_t sample_tokens = 0;
   nn::SamplingOptions sampling;

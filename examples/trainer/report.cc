@@ -7,6 +7,7 @@
 #include "examples/trainer/run_config.h"
 #include "tensor/cpu_isa.h"
 #include "tensor/error.h"
+#include "zero/config_json.h"
 
 namespace tessera::examples {
 namespace {
@@ -25,7 +26,7 @@ std::string ZeroRow(const TrainerOptions& options) {
                                              "states and gradients are sharded",
                                              "states, gradients and weights are sharded"};
   const zero::ZeroConfig& zero = options.config.zero;
-  const std::string ranks = options.ranks == 1 ? "1 rank" : Str(options.ranks, " ranks, threads of this process");
+  const std::string ranks = options.ranks == 1 ? "1 rank" : Str(options.ranks, " ranks, ", options.ranks_are);
   std::string out = Str("stage ", zero.stage, " on ", ranks, ": ", kSharded[zero.stage]);
   if (zero.stage == 3 && zero.param_persistence_threshold > 0) {
     out += Str(", but for those of at most ", WithCommas(zero.param_persistence_threshold), " elements");
@@ -50,7 +51,11 @@ std::string ScheduleRow(const TrainerOptions& options) {
              Short(schedule.peak_lr * schedule.final_ratio));
 }
 
-std::string LimitRow(const Budget& budget) {
+std::string LimitRow(const TrainerOptions& options) {
+  const Budget& budget = options.budget;
+  if (options.fast_dev_run > 0) {
+    return Str("a try of ", Counted(options.fast_dev_run, "step"), " and as many validation batches");
+  }
   std::string limit = budget.max_seconds > 0 ? Duration(budget.max_seconds) + " minutes" : "";
   if (budget.max_steps > 0) limit = Str(limit, limit.empty() ? "" : " or ", Counted(budget.max_steps, "step"));
   return Str(limit, budget.max_seconds > 0 ? "; the time decides the steps, so runs differ a little"
@@ -96,6 +101,15 @@ std::string ValidationRow(const EndFacts& facts) {
              "; best ", Fixed(facts.best_loss, 3), " at step ", WithCommas(facts.best_step));
 }
 
+// What --overfit_batches asks: can this model, by this loop, learn a few batches by heart?
+std::string OverfitRow(const TrainerOptions& options, const EndFacts& facts) {
+  const char* verdict = facts.last_loss < 0.1 * facts.first_loss ? "learned by heart, so model and loop can learn"
+                        : facts.last_loss < facts.first_loss     ? "on its way down; more steps tell more"
+                                                                 : "not learned: look at the rate and the model";
+  return Str("loss ", Fixed(facts.first_loss, 3), " -> ", Fixed(facts.last_loss, 3), " on the batches of ",
+             Counted(options.overfit_batches, "step"), ": ", verdict);
+}
+
 }  // namespace
 
 std::vector<Row> StartRows(const TrainerOptions& options, const io::TextDatasets& text, const StartFacts& facts) {
@@ -114,13 +128,22 @@ std::vector<Row> StartRows(const TrainerOptions& options, const io::TextDatasets
       {"ZeRO", ZeroRow(options)},
       {"optimizer", OptimizerRow(options.config)},
       {"schedule", ScheduleRow(options)},
-      {"limit", LimitRow(options.budget)},
+      {"limit", LimitRow(options)},
       {"compute", Str(DTypeName(options.config.parameter_dtype()), ", ", Counted(facts.threads_per_rank, "thread"),
                       options.ranks == 1 ? ", " : " per rank, ", Name(ActiveIsa()))},
       {"weights", MemoryRow(facts, &RankMemory::weights)},
       {"gradients", MemoryRow(facts, &RankMemory::gradients)},
       {"states", MemoryRow(facts, &RankMemory::states)},
   };
+}
+
+std::string ConfigLines(const zero::Config& config) {
+  std::string out;
+  for (const zero::ConfigEntry& entry : zero::ConfigEntries(config)) {
+    if (entry.is_default()) continue;
+    out += Str(out.empty() ? "" : "\n", entry.path, " ", entry.value, " (", entry.origin, ")");
+  }
+  return out;
 }
 
 std::string StartTable(const TrainerOptions& options, std::span<const Row> rows, int columns) {
@@ -141,8 +164,9 @@ std::string EndTable(const TrainerOptions& options, const io::TextDatasets& text
       {"validation", ValidationRow(facts)},
       {"memory", PeakRow(options, facts.memory)},
   };
+  if (options.overfit_batches > 0) rows.emplace_back("overfit", OverfitRow(options, facts));
   if (!facts.report_path.empty()) rows.emplace_back("report", facts.report_path);
-  if (!facts.failed) rows.emplace_back("next", Str(options.command, " ", longer));
+  if (!facts.failed && options.fast_dev_run == 0) rows.emplace_back("next", Str(options.command, " ", longer));
   return Table(facts.failed ? "Failed" : "Done", rows, columns);
 }
 

@@ -10,15 +10,11 @@
 #include "comm/ledger.h"
 #include "examples/common/format.h"
 #include "examples/trainer/options.h"
+#include "examples/trainer/planned_memory.h"
 #include "io/text.h"
 #include "tensor/allocator.h"
 
 namespace tessera::examples {
-
-// What a rank holds between two steps.
-struct RankMemory {
-  int64_t weights = 0, gradients = 0, states = 0;  // bytes
-};
 
 struct StartFacts {
   int64_t parameters = 0, trained_parameters = 0;
@@ -29,7 +25,8 @@ struct StartFacts {
 struct EndFacts {
   double elapsed_s = 0;
   int64_t steps = 0;
-  double step_s = 0;  // mean without the first step and validations; 0: not known
+  double step_s = 0;                     // mean without the first step and validations; 0: not known
+  double first_loss = 0, last_loss = 0;  // of training
   double validation_loss = 0, best_loss = 0;
   int64_t best_step = 0;
   AllocatorStats memory;            // of rank 0
@@ -39,6 +36,8 @@ struct EndFacts {
 };
 
 std::vector<Row> StartRows(const TrainerOptions& options, const io::TextDatasets& text, const StartFacts& facts);
+// The config's values that are no defaults, each with where it comes from: "zero_optimization.stage 3 (--zero_stage)".
+std::string ConfigLines(const zero::Config& config);
 std::string StartTable(const TrainerOptions& options, std::span<const Row> rows, int columns);
 std::string EndTable(const TrainerOptions& options, const io::TextDatasets& text, const EndFacts& facts, int columns);
 

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "examples/trainer/auto_values.h"
 #include "tensor/error.h"
 
 namespace tessera::examples {
@@ -44,11 +45,21 @@ void Merge(const char* flag, const std::optional<T>& given, const char* key, zer
   config->origins.emplace(key, Str("--", flag));
 }
 
-void MergeDType(const std::optional<std::string>& given, zero::Config* config) {
+void MergeDType(const std::optional<std::string>& given, const zero::AutoKeys& autos, zero::Config* config) {
   if (!given) return;
   const auto* named =
       std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const auto& known) { return known.first == *given; });
   if (named == std::end(kDTypes)) throw Error(Str("--dtype is \"", *given, "\", expected fp32, bf16, fp16 or fp64"));
+  // "auto" is for this flag to fill, whatever the other kind's key says, as long as that one is off.
+  const bool is_bf16 = named->second == DType::kBF16, is_fp16 = named->second == DType::kF16;
+  if (is_bf16 || is_fp16) {
+    const char* key = is_bf16 ? "bf16.enabled" : "fp16.enabled";
+    if (autos.contains(key) && config->parameter_dtype() == DType::kF32 && !config->param_dtype) {
+      (is_bf16 ? config->bf16.enabled : config->fp16.enabled) = true;
+      config->origins.emplace(key, "--dtype");
+      return;
+    }
+  }
   const std::string place = PlaceOf(*config, {"data_types.param_dtype", "fp16.enabled", "bf16.enabled"});
   if (!place.empty()) {
     if (named->second == config->parameter_dtype()) return;
@@ -63,7 +74,7 @@ void MergeDType(const std::optional<std::string>& given, zero::Config* config) {
   if (key != nullptr) config->origins.emplace(key, "--dtype");
 }
 
-void MergeOptimizer(const ConfigFlags& flags, double fallback_lr, zero::Config* config) {
+void MergeOptimizer(const ConfigFlags& flags, double fallback_lr, const zero::AutoKeys& autos, zero::Config* config) {
   zero::OptimizerConfig& optimizer = config->optimizer;
   if (optimizer.type.empty()) {
     optimizer.type = "AdamW";
@@ -80,9 +91,11 @@ void MergeOptimizer(const ConfigFlags& flags, double fallback_lr, zero::Config* 
     return;
   }
   const std::string place = PlaceOf(*config, {"optimizer.type"});
-  for (const auto& [flag, given] : {std::pair("weight_decay", flags.weight_decay.has_value()),
-                                    {"adam_beta1", flags.adam_beta1.has_value()},
-                                    {"adam_beta2", flags.adam_beta2.has_value()}}) {
+  const bool auto_betas = autos.contains("optimizer.params.betas");
+  const bool auto_decay = autos.contains("optimizer.params.weight_decay");
+  for (const auto& [flag, given] : {std::pair("weight_decay", flags.weight_decay && !auto_decay),
+                                    {"adam_beta1", flags.adam_beta1 && !auto_betas},
+                                    {"adam_beta2", flags.adam_beta2 && !auto_betas}}) {
     if (given) throw Error(Str("--", flag, ", but the config has ", place, "; write it in optimizer.params there"));
   }
   const auto lr = optimizer.params.find("lr");
@@ -106,31 +119,33 @@ std::string DTypeName(DType dtype) {
 zero::Config RunConfig(const std::string& path, const ConfigFlags& flags, const ConfigFallbacks& fallbacks,
                        int64_t ranks) {
   zero::Config config;
+  zero::AutoKeys autos;
   if (!path.empty()) {
-    absl::StatusOr<zero::Config> read = zero::Config::FromFile(path);
+    absl::StatusOr<zero::Config> read = zero::Config::FromFile(path, &autos);
     if (!read.ok()) throw Error(std::string(read.status().message()));
     config = *std::move(read);
   }
   constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
   constexpr const char* kThreshold = "zero_optimization.stage3_param_persistence_threshold";
-  Merge("zero_stage", flags.zero_stage, "zero_optimization.stage", &config, &config.zero.stage);
+  Merge(flags.stage_flag.c_str(), flags.zero_stage, "zero_optimization.stage", &config, &config.zero.stage);
   Merge("batch_size", flags.batch_size, kMicro, &config, &config.train_micro_batch_size_per_gpu);
   Merge("gradient_accumulation_steps", flags.gradient_accumulation_steps, "gradient_accumulation_steps", &config,
         &config.gradient_accumulation_steps);
   Merge("gradient_clipping", flags.gradient_clipping, "gradient_clipping", &config, &config.gradient_clipping);
-  if (PlaceOf(config, {kThreshold}).empty()) config.zero.param_persistence_threshold = fallbacks.persistence_threshold;
+  if (PlaceOf(config, {kThreshold}).empty() && !autos.contains(kThreshold))
+    config.zero.param_persistence_threshold = fallbacks.persistence_threshold;
   Merge("stage3_param_persistence_threshold", flags.persistence_threshold, kThreshold, &config,
         &config.zero.param_persistence_threshold);
-  if (config.zero.param_persistence_threshold != zero::ZeroConfig().param_persistence_threshold) {
+  if (config.zero.param_persistence_threshold != zero::ZeroConfig().param_persistence_threshold) {  // unless it has one
     config.origins.emplace(kThreshold, kPreset);
   }
   if (config.train_batch_size == 0 && config.train_micro_batch_size_per_gpu == 0) {
     config.train_micro_batch_size_per_gpu = std::max<int64_t>(fallbacks.global_batch / ranks, 1);
     config.origins.emplace(kMicro, kPreset);
   }
-  MergeDType(flags.dtype, &config);
-  MergeOptimizer(flags, fallbacks.lr, &config);
-  if (flags.warmup_steps && !config.scheduler.type.empty()) {
+  MergeDType(flags.dtype, autos, &config);
+  MergeOptimizer(flags, fallbacks.lr, autos, &config);
+  if (flags.warmup_steps && !config.scheduler.type.empty() && !autos.contains("scheduler.params.warmup_num_steps")) {
     throw Error(Str("--warmup_steps is ", *flags.warmup_steps, ", but ", PlaceOf(config, {"scheduler.type"}), " is ",
                     config.scheduler.type, ", which has a warm-up of its own; drop the flag"));
   }
@@ -138,6 +153,7 @@ zero::Config RunConfig(const std::string& path, const ConfigFlags& flags, const 
     std::erase_if(config.notices, [](const std::string& n) { return n.starts_with("gradient_clipping is absent"); });
   }
   if (const absl::Status status = config.ResolveBatch(ranks); !status.ok()) throw Error(std::string(status.message()));
+  ResolveAutoValues(autos, flags, fallbacks, &config);
   return config;
 }
 

@@ -12,7 +12,7 @@
 namespace tessera::examples {
 namespace {
 
-constexpr double kSmoothing = 0.95;  // of the drawn loss: about the last twenty steps
+constexpr double kSmoothing = 0.9;  // of the drawn loss: about the last ten steps
 // What the page shows of long lists; the files have all of it.
 constexpr size_t kFirstSamples = 3, kLastSamples = 12;
 constexpr size_t kMostNotices = 100, kMostSkipped = 50;
@@ -163,7 +163,7 @@ std::vector<HeadlineNumber> RunRecord::Numbers() const {
                        Str("nats/byte at step ", WithCommas(last_validation_.step))});
   }
   numbers.push_back({"Training loss", smooth_weight_ > 0 ? Fixed(smooth_sum_ / smooth_weight_, 3) : "n/a",
-                     "nats/byte, over about the last 20 steps"});
+                     "nats/byte, over about the last 10 steps"});
   const int64_t max_steps = options_.budget.max_steps;
   numbers.push_back(
       {"Steps", WithCommas(last_.step),

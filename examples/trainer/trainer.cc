@@ -18,6 +18,7 @@
 #include "examples/common/progress.h"
 #include "examples/common/stop.h"
 #include "examples/trainer/options.h"
+#include "examples/trainer/planned_memory.h"
 #include "examples/trainer/report.h"
 #include "examples/trainer/run_record.h"
 #include "examples/trainer/validation.h"
@@ -72,6 +73,8 @@ class Trainer {
   StepReport Report() const;
   bool IsTimeToEvaluate() const;
   void Evaluate();
+  io::Batch NextBatch();
+  std::vector<int64_t> Sample();
   void ShowSample();
   void ShowSummary(bool failed);
   void TakePeaks();
@@ -91,6 +94,8 @@ class Trainer {
   TrainedModel model_;
   zero::ModelEngine<nn::Module> engine_;
   std::unique_ptr<io::BatchLoader> loader_;
+  std::vector<io::Batch> kept_batches_;  // with --overfit_batches
+  size_t next_kept_ = 0;
 
   Clock::time_point start_;
   double fraction_ = 0;  // of the run, by rank 0's clock before the step
@@ -103,8 +108,11 @@ class Trainer {
     double loss, seconds;
   };
   std::deque<Step> recent_;  // the last few, for the step line
-  double training_s_ = 0;    // without the first step and validations
+  double first_loss_ = std::nan("");
+  double training_s_ = 0;  // without the first step and validations
   std::vector<comm::Traffic> sent_ = std::vector<comm::Traffic>(comm::kPurposeCount);
+  std::vector<int64_t> prompt_, last_sample_;
+  int64_t last_sampled_step_ = -1;
   int64_t evaluations_ = 0;
   int64_t last_evaluated_step_ = -1;
   double validation_loss_ = std::numeric_limits<double>::infinity();
@@ -122,6 +130,8 @@ Trainer::Trainer(const TrainerOptions& options, const io::TextDatasets& text, co
       model_(options.model.make()),
       engine_(MakeEngine()),
       loader_(MakeLoader()) {
+  for (char c : options_.prompt) prompt_.push_back(static_cast<unsigned char>(c));
+  if (prompt_.empty()) prompt_ = FirstWords(text_.validation);
   if (rank.is_main()) progress_.emplace(stdout, terminal_);
 }
 
@@ -178,6 +188,15 @@ void Trainer::Loop() {
     if (IsTimeToEvaluate()) Evaluate();
     TrainOneStep();
     if (progress_) progress_->Step(Report());
+    if (options_.sample_every > 0 && options_.sample_tokens > 0 &&
+        engine_.global_steps() % options_.sample_every == 0) {
+      last_sample_ = Sample();
+      const std::string text = Printable(last_sample_);
+      const size_t begin = std::min(text.find_first_not_of(" \n"), text.size());
+      Say(FitColumns(Str("step ", engine_.global_steps(),
+                         " | writes: ", std::string_view(text).substr(begin, text.find('\n', begin) - begin)),
+                     100));
+    }
   }
   if (stopping_) Say("stopped: one last validation and a sample; Ctrl-C again ends at once");
   if (progress_) progress_->Finish();
@@ -197,13 +216,23 @@ void Trainer::AgreeWhereWeAre() {
   stopping_ = state.stop != 0;
 }
 
+io::Batch Trainer::NextBatch() {
+  const auto kept = static_cast<size_t>(options_.overfit_batches * engine_.gradient_accumulation_steps());
+  if (kept == 0) return *loader_->Next();
+  if (kept_batches_.size() < kept) {
+    kept_batches_.push_back(*loader_->Next());
+    return kept_batches_.back();
+  }
+  return kept_batches_[next_kept_++ % kept];
+}
+
 void Trainer::TrainOneStep() {
   const Clock::time_point begin = Clock::now();
   const comm::Counters before = rank_.comm().counters();
   if (!options_.has_scheduler()) engine_.SetLr(options_.schedule.Lr(engine_.global_steps(), fraction_));
   lr_ = engine_.get_lr();
   for (int64_t micro = 0; micro < engine_.gradient_accumulation_steps(); ++micro) {
-    const io::Batch batch = *loader_->Next();
+    const io::Batch batch = NextBatch();
     const Loss loss = engine_.Forward([&] { return model_.loss(batch.ids, batch.targets); });
     engine_.Backward(loss);
     engine_.Step();
@@ -215,6 +244,7 @@ void Trainer::TrainOneStep() {
   const double seconds = SecondsSince(begin);
   recent_.push_back({engine_.get_loss(), seconds});
   if (recent_.size() > 20) recent_.pop_front();
+  if (engine_.global_steps() == 1) first_loss_ = engine_.get_loss();
   if (engine_.global_steps() > 1) training_s_ += seconds;
   RecordStep();
 }
@@ -294,28 +324,31 @@ void Trainer::Evaluate() {
   if (record()) record()->Validation({.step = steps, .loss = validation_loss_, .elapsed_s = Elapsed()});
 }
 
-// Every rank writes the same text, for at stage 3 a forward is a collective; rank 0's is shown.
-void Trainer::ShowSample() {
-  if (options_.sample_tokens == 0) return;
-  std::vector<int64_t> prompt;
-  for (char c : options_.prompt) prompt.push_back(static_cast<unsigned char>(c));
-  if (prompt.empty()) prompt = FirstWords(text_.validation);
+// What the model writes now. Every rank writes the same, for at stage 3 a forward is a collective.
+std::vector<int64_t> Trainer::Sample() {
   const auto logits = [&](const Tensor& ids) { return engine_.EvaluateWith([&] { return model_.logits(ids); }); };
-  const std::vector<int64_t> tokens = nn::Generate(logits, prompt,
-                                                   {.new_tokens = options_.sample_tokens,
-                                                    .positions = options_.model.positions,
-                                                    .sampling = options_.sampling,
-                                                    .seed = options_.seed});
-  if (!rank_.is_main()) return;
+  std::vector<int64_t> tokens = nn::Generate(logits, prompt_,
+                                             {.new_tokens = options_.sample_tokens,
+                                              .positions = options_.model.positions,
+                                              .sampling = options_.sampling,
+                                              .seed = options_.seed});
+  last_sampled_step_ = engine_.global_steps();
   if (record()) {
     record()->Sample({.step = engine_.global_steps(),
                       .elapsed_s = Elapsed(),
-                      .prompt = Printable(prompt),
+                      .prompt = Printable(prompt_),
                       .text = Printable(tokens)});
   }
+  return tokens;
+}
+
+void Trainer::ShowSample() {
+  if (options_.sample_tokens == 0) return;
+  if (last_sampled_step_ != engine_.global_steps()) last_sample_ = Sample();
+  if (!rank_.is_main()) return;
   const int columns = terminal_.text_columns();
-  std::printf("\nSample, after \"%s\"\n", FitColumns(Printable(prompt), columns - 20).c_str());
-  for (const std::string& line : Wrap(Printable(tokens), columns - 2)) std::printf("  %s\n", line.c_str());
+  std::printf("\nSample, after \"%s\"\n", FitColumns(Printable(prompt_), columns - 20).c_str());
+  for (const std::string& line : Wrap(Printable(last_sample_), columns - 2)) std::printf("  %s\n", line.c_str());
 }
 
 void Trainer::ShowStart() {
@@ -336,6 +369,7 @@ void Trainer::ShowStart() {
     record_ = std::make_unique<RunRecord>(options_, rows);
     rows.emplace_back("run folder", record()->folder());
   }
+  rows.emplace_back("values", ConfigLines(options_.config));
   std::fputs(StartTable(options_, rows, columns).c_str(), stdout);
   notices_.insert(notices_.begin(), text_.corpus.notices.begin(), text_.corpus.notices.end());
   if (record()) {
@@ -353,6 +387,8 @@ void Trainer::ShowSummary(bool failed) {
   const EndFacts facts{.elapsed_s = Elapsed(),
                        .steps = steps,
                        .step_s = steps > 1 ? training_s_ / static_cast<double>(steps - 1) : 0,
+                       .first_loss = first_loss_,
+                       .last_loss = recent_.empty() ? std::nan("") : recent_.back().loss,
                        .validation_loss = validation_loss_,
                        .best_loss = best_loss_,
                        .best_step = best_step_,
@@ -379,6 +415,28 @@ std::string FailureText(const std::string& message) {
   return !by_rank.empty() && std::all_of(by_rank.begin(), by_rank.end(), is_first) ? by_rank.front() : message;
 }
 
+// Makes no tensor: a module's parameters have no memory before an engine takes it over.
+void ShowDryRun(const TrainerOptions& options, const io::TextDatasets& text) {
+  const TrainedModel model = options.model.make();
+  const RankMemory mine = PlannedMemory(*model.module, options.config, options.ranks);
+  StartFacts facts{.parameters = model.module->ParameterCount(),
+                   .trained_parameters = model.module->TrainableParameterCount(),
+                   .threads_per_rank = std::max(1, NumThreads() / options.ranks),
+                   .by_rank = std::vector<RankMemory>(static_cast<size_t>(options.ranks), mine)};
+  std::vector<Row> rows = StartRows(options, text, facts);
+  rows.emplace_back("besides",
+                    "activations, and slots for gathered weights and fresh gradients: the end table has them");
+  rows.emplace_back("values", ConfigLines(options.config));
+  const int columns = Terminal::Of(stdout).text_columns();
+  std::fputs(StartTable(options, rows, columns).c_str(), stdout);
+  std::vector<std::string> notices = text.corpus.notices;
+  notices.insert(notices.end(), options.config.notices.begin(), options.config.notices.end());
+  for (const std::string& notice : notices) {
+    for (const std::string& line : Wrap(Str("notice: ", notice), columns)) std::puts(line.c_str());
+  }
+  std::puts("\nDry run: nothing was made or trained.");
+}
+
 void Train(const TrainerOptions& options) {
   const io::TextDatasets text = [&] {
     auto opened = io::OpenText(
@@ -386,6 +444,7 @@ void Train(const TrainerOptions& options) {
     if (!opened.ok()) throw Error(Str("--data ", std::string(opened.status().message())));
     return *std::move(opened);
   }();
+  if (options.dry_run) return ShowDryRun(options, text);
   const StopRequest stop;
   std::unique_ptr<RunRecord> record;
   const absl::Status status =

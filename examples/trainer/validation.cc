@@ -9,8 +9,6 @@
 namespace tessera::examples {
 namespace {
 
-constexpr int64_t kBatchTokens = 1024;  // of one forward; not the run's batch, on which the sums must not depend
-
 struct BatchLoss {
   double sum = 0, weight = 0;
 };
@@ -22,7 +20,7 @@ double ValidationLoss(zero::Engine& engine, zero::Rank& rank, const TrainedModel
   const int64_t length = text.sequence_tokens();
   const int64_t samples = std::clamp<int64_t>(tokens / length, 1, text.size());
   const int64_t stride = text.size() / samples;
-  const int64_t rows = std::max<int64_t>(kBatchTokens / length, 1);
+  const int64_t rows = std::max<int64_t>(kValidationBatchTokens / length, 1);
   const int64_t batches = (samples + rows - 1) / rows, ranks = rank.world_size();
   const int64_t rounds = (batches + ranks - 1) / ranks;
   std::vector<BatchLoss> mine;

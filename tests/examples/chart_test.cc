@@ -32,7 +32,7 @@ TEST(Axis, TicksAreRoundAndSpanTheValues) {
   EXPECT_THAT(Labels(Axis::Over(0, 2300, {.ticks = 5, .exact = true})),
               ElementsAre("0", "500", "1,000", "1,500", "2,000"));
   EXPECT_THAT(Labels(Axis::Over(0, 3e7, {.ticks = 3, .unit = AxisUnit::kBytes})),
-              ElementsAre("0 B", "10.0 MB", "20.0 MB", "30.0 MB"));
+              ElementsAre("0 B", "10 MB", "20 MB", "30 MB"));
 }
 
 TEST(Axis, ConstantValuesGetRoomAroundThem) {

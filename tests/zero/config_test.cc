@@ -406,5 +406,39 @@ TEST(Config, TellsTheScheduleAboutTheOptimizer) {
   EXPECT_THAT(config.notices, Contains("OneCycle: cycle_momentum is off, the optimizer has no betas"));
 }
 
+TEST(ConfigAuto, IsListedForAProgramThatFillsItIn) {
+  AutoKeys autos;
+  const auto config = Config::FromJson(R"({
+    "train_batch_size": "auto", "gradient_clipping": "auto", "bf16": {"enabled": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95]}},
+    "scheduler": {"type": "WarmupDecayLR",
+      "params": {"total_num_steps": "auto"}},
+    "zero_optimization": {"stage": 3, "prefetch_bucket_size": "auto",
+      "stage3_gather_16bit_weights_on_model_save": "auto"}})",
+                                       "ds.json", &autos);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(autos, (AutoKeys{{"train_batch_size", "ds.json:2"},
+                             {"gradient_clipping", "ds.json:2"},
+                             {"bf16.enabled", "ds.json:2"},
+                             {"optimizer.params.lr", "ds.json:3"},
+                             {"scheduler.params.total_num_steps", "ds.json:5"},
+                             {"zero_optimization.stage3_prefetch_bucket_size", "ds.json:6"}}));
+  // The fields are as without the keys, but nothing is called absent.
+  EXPECT_EQ(config->train_batch_size, 0);
+  EXPECT_FALSE(config->bf16.enabled);
+  EXPECT_EQ(config->optimizer.params.count("lr"), 0u);
+  EXPECT_EQ(config->origins.count("gradient_clipping"), 0u);
+  EXPECT_THAT(config->notices, ElementsAre(HasSubstr("saving needs no switch")));
+}
+
+TEST(ConfigAuto, StaysAnErrorWhereNothingCouldFillIt) {
+  AutoKeys autos;
+  const auto config =
+      Config::FromJson(R"({"steps_per_print": "auto", "zero_optimization": {"stage": "auto"}})", "ds.json", &autos);
+  EXPECT_THAT(config.status().message(), HasSubstr("steps_per_print: \"auto\" is never allowed here"));
+  EXPECT_THAT(config.status().message(), HasSubstr("zero_optimization.stage: \"auto\" is never allowed here"));
+  EXPECT_TRUE(autos.empty());
+}
+
 }  // namespace
 }  // namespace tessera::zero
