@@ -23,24 +23,9 @@
 #include "comm/communicator.h"
 #include "comm/ledger.h"
 #include "comm/message_board.h"
+#include "comm/mpi_process.h"
 
 namespace tessera::comm {
-
-struct MpiProcess {
-  int rank = 0;
-  int size = 1;
-  int ranks_on_host = 1;
-  int ranks_on_my_processors =
-      1;  // ranks of this host that may use one of this process's processors, this one included
-  std::string host;
-};
-
-// Safe to call again. `timeout_s`: how long the other processes may keep this one waiting in MPI_Init, before it says so
-// and exits with status 1.
-const MpiProcess& StartMpi(double timeout_s);
-
-// Ends every process of the job with this status. What is on stderr goes out first.
-[[noreturn]] void EndMpiJob(int status);
 
 struct MpiOptions {
   double timeout_s = 600;  // as ThreadGroup::SetTimeout

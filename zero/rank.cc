@@ -69,10 +69,12 @@ bool Rank::AllAgree(bool mine) {
   return true;
 }
 
-absl::StatusOr<int> WorldSize(int requested) {
+absl::StatusOr<World> FindWorld(int requested) {
   const absl::StatusOr<Launcher> launcher = FindLauncher();
   if (!launcher.ok()) return launcher.status();
-  return WorldSizeUnder(*launcher, requested);
+  const absl::StatusOr<int> size = WorldSizeUnder(*launcher, requested);
+  if (!size.ok()) return size.status();
+  return World{*size, launcher->mpi ? "processes of " + launcher->command : "threads of this process"};
 }
 
 absl::Status RunRanks(const RankOptions& options, FunctionRef<void(Rank&)> body) {

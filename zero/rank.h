@@ -15,6 +15,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,9 +50,13 @@ class Rank {
   Allocator& allocator_;
 };
 
-// How many ranks RunRanks runs when `requested` are asked for: those, or what mpirun has started. An error where the two
+// The ranks that RunRanks runs when `requested` are asked for: those, or what mpirun has started. An error where the two
 // disagree, and where another launcher's environment is set that cannot be honoured (torchrun, srun without PMIx).
-absl::StatusOr<int> WorldSize(int requested);
+struct World {
+  int size = 1;
+  std::string ranks_are;  // "threads of this process" or "processes of mpirun -n 4"
+};
+absl::StatusOr<World> FindWorld(int requested);
 
 // Returns when all ranks have ended. A rank that does not come back within a grace time after the group has failed cannot
 // be ended as a thread: the process then says so and exits with status 1.
