@@ -58,6 +58,7 @@ Axis Axis::Over(double low, double high, const AxisOptions& options) {
     high += room;
   }
   axis.step_ = RoundStep((high - low) / std::max(options.ticks, 1));
+  if (options.whole) axis.step_ = std::max(axis.step_, 1.0);
   const double first = std::floor(low / axis.step_ + 1e-9), last = std::ceil(high / axis.step_ - 1e-9);
   axis.low_ = options.exact ? low : first * axis.step_;
   axis.high_ = options.exact ? high : last * axis.step_;
@@ -82,6 +83,7 @@ std::string Axis::Label(double tick) const {
   }
   if (tick == 0) return "0";
   const double size = std::abs(tick);
+  if (size >= 1e12) return Short(tick);
   if (size >= 10000 || (size >= 1000 && log_)) {
     const double scale = size >= 1e9 ? 1e9 : size >= 1e6 ? 1e6 : 1e3;
     const int digits = log_ ? 0 : std::clamp(static_cast<int>(std::ceil(-std::log10(step_ / scale) - 1e-9)), 0, 3);

@@ -18,6 +18,7 @@ struct AxisOptions {
   bool from_zero = false;  // the axis of values that are never negative begins at 0
   bool exact = false;      // spans the values and no more, wherever the ticks are
   bool log = false;        // asks for values above 0
+  bool whole = false;      // ticks at whole numbers only
   AxisUnit unit = AxisUnit::kPlain;
 };
 

@@ -45,13 +45,16 @@ std::string PairTable(const char* kind, const char* left, const char* right, con
   return out + "</tbody></table></div>\n";
 }
 
+std::string MemoryCard(const ReportPage& page) {
+  return "<div class=\"chart\"><h3>Highest memory by kind</h3>\n" + PairTable("peaks", "Kind", "At most", page.memory) +
+         Str("<p class=\"note\">", HtmlEscaped(page.memory_note), "</p></div>\n");
+}
+
 std::string Charts(const ReportPage& page) {
   std::string out = "<h2 id=\"charts\">Charts</h2>\n<div class=\"charts\">\n";
-  for (const Chart& chart : page.charts) out += ChartFigure(chart);
-  if (!page.memory.empty()) {
-    out += "<div class=\"chart\"><h3>Highest memory by kind</h3>\n" +
-           PairTable("peaks", "Kind", "At most", page.memory) +
-           Str("<p class=\"note\">", HtmlEscaped(page.memory_note), "</p></div>\n");
+  for (const Chart& chart : page.charts) {
+    out += ChartFigure(chart);
+    if (chart.id == "memory" && !page.memory.empty()) out += MemoryCard(page);
   }
   return out + "</div>\n";
 }

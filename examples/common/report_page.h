@@ -42,7 +42,7 @@ struct ReportPage {
   std::string state_text;  // a sentence
   std::vector<HeadlineNumber> numbers;
   std::vector<Chart> charts;
-  std::vector<Row> memory;  // kind and its highest bytes
+  std::vector<Row> memory;  // kind and its highest bytes; beside the chart "memory"
   std::string memory_note;
   std::vector<SampleText> samples;
   std::string samples_note;  // which are left out; may be empty

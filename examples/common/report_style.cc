@@ -103,8 +103,10 @@ document.querySelectorAll('svg.plot').forEach(function (svg) {
     var t = (p - a[4]) / (a[5] - a[4]);
     return a[8] ? a[6] * Math.pow(a[7] / a[6], t) : a[6] + t * (a[7] - a[6]);
   }
+  function step(p) { return Math.round(x(p)).toLocaleString('en'); }
   function show(v) {
-    if (!bytes) return Math.abs(v) >= 1000 ? Math.round(v).toLocaleString('en') : String(+v.toPrecision(4));
+    v = +v.toPrecision(4);
+    if (!bytes) return Math.abs(v) >= 1000 ? v.toLocaleString('en') : String(v);
     var units = ['B', 'kB', 'MB', 'GB', 'TB'], i = 0;
     while (v >= 999.5 && i < 4) { v /= 1000; ++i; }
     return v.toFixed(i && v < 99.95 ? 1 : 0) + ' ' + units[i];
@@ -128,10 +130,10 @@ document.querySelectorAll('svg.plot').forEach(function (svg) {
       if (line.at === undefined) return;
       var p = line.points, v = y(p[line.at][1]);
       if (line.area) v -= y(p[p.length - 1 - line.at][1]);
-      var far = Math.abs(p[line.at][0] - best) > 12 ? ' (at ' + show(Math.round(x(p[line.at][0]))) + ')' : '';
+      var far = Math.abs(p[line.at][0] - best) > 12 ? ' (at step ' + step(p[line.at][0]) + ')' : '';
       text += '\n' + line.name + ': ' + show(v) + far;
     });
-    read.textContent = show(Math.round(x(best))) + text;
+    read.textContent = 'step ' + step(best) + text;
     cursor.setAttribute('d', 'M' + best + ' ' + a[4] + 'V' + a[5]);
   }
   svg.addEventListener('pointermove', move);

@@ -14,8 +14,8 @@ namespace tessera::examples {
 namespace {
 
 // In units of the view box; narrow, for a telephone shows all of it.
-constexpr double kWidth = 560, kHeight = 300;
-constexpr double kLeft = 64, kRight = kWidth - 14, kTop = 12, kBottom = kHeight - 48;
+constexpr double kWidth = 560, kHeight = 312;
+constexpr double kLeft = 64, kRight = kWidth - 14, kTop = 12, kBottom = kHeight - 60;
 
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
@@ -78,7 +78,6 @@ Frame FrameOf(const Chart& chart, const std::vector<std::vector<Point>>& stacked
   Range x, y;
   for (const ChartLine& line : chart.lines) {
     for (const Point& point : line.points) {
-      if (!std::isfinite(point.y)) continue;
       x.Add(point.x);
       if (line.mark != ChartMark::kArea) y.Add(point.y);
     }
@@ -86,7 +85,7 @@ Frame FrameOf(const Chart& chart, const std::vector<std::vector<Point>>& stacked
   for (const std::vector<Point>& area : stacked) {
     for (const Point& point : area) y.Add(point.y);
   }
-  return {Axis::Over(std::min(x.low, 0.0), x.high, {.ticks = 5, .exact = true}),
+  return {Axis::Over(std::min(x.low, 0.0), x.high, {.ticks = 5, .exact = true, .whole = true}),
           Axis::Over(y.low, y.high, {.ticks = 4, .from_zero = chart.from_zero, .log = log, .unit = chart.y_unit})};
 }
 
@@ -130,7 +129,7 @@ void AppendAxes(const Chart& chart, const Frame& frame, std::string* out) {
     text(x > kRight - 15 ? "tx end" : "tx", x, kBottom + 9, frame.x.Label(tick));
   }
   *out += Str("<path class=\"base\" d=\"M", kLeft, " ", kBottom, "H", kRight, "\"/>");
-  text("title", (kLeft + kRight) / 2, kHeight - 5, chart.x_title);
+  text("title", (kLeft + kRight) / 2, kHeight - 6, chart.x_title);
   *out += "</g>";
 }
 

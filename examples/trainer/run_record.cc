@@ -31,6 +31,14 @@ std::string Capitalized(std::string_view text) {
   return out;
 }
 
+// "step 7: step skipped, ..." without the number, which has a column of its own.
+std::string WithoutStep(const std::string& line) {
+  const size_t colon = line.find(": ");
+  return Capitalized(colon == std::string::npos ? line : line.substr(colon + 2));
+}
+
+std::string LossText(double loss) { return std::isfinite(loss) ? Fixed(loss, 3) : "not finite"; }
+
 }  // namespace
 
 RunRecord::RunRecord(const TrainerOptions& options, std::vector<Row> facts)
@@ -70,7 +78,7 @@ void RunRecord::Step(const StepMetrics& metrics) {
   peak_total_bytes_ = std::max(peak_total_bytes_, metrics.memory_peak_total_bytes);
   if (metrics.skipped) {
     ++skipped_count_;
-    if (skipped_.size() < kMostSkipped) skipped_.push_back({metrics.step, last_notice_});
+    if (skipped_.size() < kMostSkipped) skipped_.push_back({metrics.step, WithoutStep(last_notice_)});
   }
   last_notice_.clear();
   WriteReportNowAndThen();
@@ -79,7 +87,7 @@ void RunRecord::Step(const StepMetrics& metrics) {
 void RunRecord::Validation(const ValidationMetrics& metrics) {
   metrics_.Validation(metrics);
   validation_loss_.Add(static_cast<double>(metrics.step), metrics.loss);
-  if (!has_validation_ || metrics.loss < best_.loss) best_ = metrics;
+  if (!has_validation_ || !(best_.loss <= metrics.loss)) best_ = metrics;  // NaN is the best of nothing
   last_validation_ = metrics;
   has_validation_ = true;
   WriteReportNowAndThen();
@@ -157,13 +165,14 @@ std::vector<HeadlineNumber> RunRecord::Numbers() const {
   std::vector<HeadlineNumber> numbers;
   if (has_validation_) {
     numbers.push_back(
-        {"Best validation loss", Fixed(best_.loss, 3),
+        {"Best validation loss", LossText(best_.loss),
          Str("nats/byte at step ", WithCommas(best_.step), "; perplexity ", Fixed(std::exp(best_.loss), 2))});
-    numbers.push_back({"Last validation loss", Fixed(last_validation_.loss, 3),
+    numbers.push_back({"Last validation loss", LossText(last_validation_.loss),
                        Str("nats/byte at step ", WithCommas(last_validation_.step))});
   }
-  numbers.push_back({"Training loss", smooth_weight_ > 0 ? Fixed(smooth_sum_ / smooth_weight_, 3) : "n/a",
-                     "nats/byte, over about the last 10 steps"});
+  const double smooth = std::isfinite(last_.loss) ? smooth_sum_ / smooth_weight_ : last_.loss;
+  numbers.push_back(
+      {"Training loss", last_.step == 0 ? "n/a" : LossText(smooth), "nats/byte, over about the last 10 steps"});
   const int64_t max_steps = options_.budget.max_steps;
   numbers.push_back(
       {"Steps", WithCommas(last_.step),
@@ -261,6 +270,7 @@ std::vector<Row> RunRecord::Facts(RunState state) const {
                            {"started", LocalTime(start_time_)},
                            {state == RunState::kRunning ? "written" : "ended", LocalTime(std::time(nullptr))}};
   rows.insert(rows.end(), facts_.begin(), facts_.end());
+  rows.emplace_back("seed", Str(options_.seed));
   const std::vector<Row> environment = EnvironmentRows();
   rows.insert(rows.end(), environment.begin(), environment.end());
   return rows;

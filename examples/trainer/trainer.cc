@@ -291,11 +291,11 @@ StepReport Trainer::Report() const {
     loss += step.loss / static_cast<double>(recent_.size());
     seconds += step.seconds / static_cast<double>(recent_.size());
   }
-  const double elapsed_s = Elapsed();
+  const double elapsed_s = Elapsed(), norm = engine_.get_global_grad_norm();
   return {.step = engine_.global_steps(),
           .max_steps = options_.budget.max_steps,
           .loss = loss,
-          .grad_norm = engine_.get_global_grad_norm(),
+          .grad_norm = norm < 0 ? std::nan("") : norm,  // -1: not finite
           .lr = lr_,
           .tokens_per_s = static_cast<double>(options_.step_tokens()) / seconds,
           .step_ms = 1000 * seconds,

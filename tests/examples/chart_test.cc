@@ -35,6 +35,15 @@ TEST(Axis, TicksAreRoundAndSpanTheValues) {
               ElementsAre("0 B", "10 MB", "20 MB", "30 MB"));
 }
 
+TEST(Axis, OfStepsHasTicksAtWholeNumbersOnly) {
+  EXPECT_THAT(Labels(Axis::Over(0, 1, {.exact = true, .whole = true})), ElementsAre("0", "1"));
+  EXPECT_THAT(Labels(Axis::Over(0, 7, {.exact = true, .whole = true})), ElementsAre("0", "2", "4", "6"));
+}
+
+TEST(Axis, HugeValuesHaveShortLabels) {
+  EXPECT_THAT(Labels(Axis::Over(0, 1e30, {.ticks = 2})), ElementsAre("0", "5e29", "1e30"));
+}
+
 TEST(Axis, ConstantValuesGetRoomAroundThem) {
   const Axis axis = Axis::Over(3, 3, {});
   EXPECT_LT(axis.low(), 3);
