@@ -199,7 +199,7 @@ void MessageFamily::Receive(int from, std::string_view message) {
       impl_->NoteFinished(from);
       break;
     case Kind::kFailed:
-      impl_->reports.emplace(from, text);
+      impl_->reports.insert_or_assign(from, std::string(text));
       impl_->FailLocked(text, false);
       break;
   }
@@ -238,7 +238,10 @@ void MessageFamily::Fail(std::string_view reason) noexcept {
 
 void MessageFamily::MarkFailed(std::string_view message) noexcept {
   const std::lock_guard lock(impl_->mutex);
-  impl_->FailLocked(Str("comm: rank ", impl_->rank, " failed: ", message.substr(0, message.find('\n'))), true);
+  const std::string why = Str("comm: rank ", impl_->rank, " failed: ", message.substr(0, message.find('\n')));
+  // What unwound may have ended the family before its cause was known: the others are told that too.
+  if (impl_->failed_here) impl_->SendToAll({.kind = Kind::kFailed, .rank = impl_->rank}, why);
+  impl_->FailLocked(why, true);
 }
 
 void MessageFamily::MarkFinished() noexcept {

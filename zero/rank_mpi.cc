@@ -58,10 +58,10 @@ absl::Status RunMpiRank(const RankOptions& options, FunctionRef<void(Rank&)> bod
   const int threads = options.threads_per_rank > 0 ? options.threads_per_rank
                                                    : std::max(1, NumThreads() / process.ranks_on_my_processors);
   RankOutcome result;
-  bool was_well = true;  // when this rank ended, no other had failed
+  bool was_well = true;  // when this rank ended, no other had brought it down
   RunAsRank(group->Rank(), group->board(), threads, body, [&](const RankOutcome& outcome) {
     result = outcome;
-    was_well = !family.failed();
+    was_well = !family.failed() || family.failed_here();
     if (!outcome.failed) family.MarkFinished();
     if (outcome.failed_first) family.MarkFailed(outcome.message);
   });

@@ -20,7 +20,8 @@ std::string_view Environment(const char* name) {
 Terminal Terminal::Of(std::FILE* stream) {
   Terminal terminal;
   const int fd = fileno(stream);
-  if (isatty(fd) == 0) return terminal;
+  // mpirun gives its processes a terminal of their own even where the output goes to a file.
+  if (isatty(fd) == 0 || !Environment("OMPI_COMM_WORLD_RANK").empty()) return terminal;
   struct winsize size = {};
   terminal.columns = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
   terminal.interactive = Environment("TERM") != "dumb" && !Environment("TERM").empty();

@@ -12,10 +12,12 @@
 #include <string_view>
 #include <thread>
 
+#include "autograd/elementwise.h"
+#include "autograd/reduce.h"
 #include "comm/call.h"
-#include "tensor/ops/copy.h"
+#include "nn/linear.h"
 #include "tests/zero/parity.h"
-#include "zero/rank.h"
+#include "zero/engine.h"
 
 namespace tessera::testing {
 namespace {
@@ -62,8 +64,31 @@ void Exchange(zero::Rank& rank, int64_t count) {
   rank.comm().AllReduce(Zeros({count}, DType::kF32), stream);
 }
 
+struct Net : nn::Layer<Net> {
+  nn::Linear in{this, "in", 8, 16}, out{this, "out", 16, 4};
+  Tensor Forward(const Tensor& x) { return Mean(Square(out(in(x)))); }
+};
+
+void TrainAndThrow(zero::Rank& rank, bool all) {
+  Net net;
+  zero::Config config;
+  config.train_micro_batch_size_per_gpu = 2;
+  config.zero.stage = 3;
+  config.zero.param_persistence_threshold = 0;
+  zero::EngineOptions options;
+  options.optimizer = optim::Optimizer::Create(optim::AdamOptions{});
+  auto engine = zero::Engine::Create(net, config, rank, std::move(options)).value();
+  for (int step = 0; step < 4; ++step) {
+    const Tensor loss = engine(Full({2, 8}, DType::kF32, 1));
+    if (step == 2 && (all || rank.index() == kFaulty)) throw Error("a token is out of range");
+    engine.Backward(loss);
+    engine.Step();
+  }
+}
+
 void GoWrong(zero::Rank& rank, std::string_view kind) {
   for (int turn = 0; turn < 3; ++turn) Exchange(rank, 100);
+  if (kind == "train" || kind == "all_train") return TrainAndThrow(rank, kind == "all_train");
   if (kind == "all_throw") throw Error("nobody can read the data\nsecond line");
   if (rank.index() == kFaulty) {
     if (kind == "throw") throw Error("the disk is full");

@@ -84,6 +84,14 @@ class Faults(unittest.TestCase):
         result = self.fault("all_throw", r"^rank \d \(.+\): nobody can read the data$")
         self.assertLessEqual(result.stderr.count("nobody can read the data"), 2, result.stderr)
 
+    def test_one_that_throws_in_training(self):
+        result = self.fault("train", r"^rank 2 \(.+\): a token is out of range$")
+        self.assertNotIn("rank 0 (", result.stderr)
+
+    def test_all_that_throw_alike_in_training_say_it_once(self):
+        result = self.fault("all_train", r"^rank \d \(.+\): a token is out of range$")
+        self.assertLessEqual(result.stderr.count("a token is out of range"), 2, result.stderr)
+
     def test_one_that_calls_something_else(self):
         result = self.fault("other", r"^comm: .*rank 2 calls barrier #1")
         self.assertIn("calls all_reduce #4 of 200 f32", result.stderr.split("\n")[0])
