@@ -421,7 +421,7 @@ void ShowDryRun(const TrainerOptions& options, const io::TextDatasets& text) {
   const RankMemory mine = PlannedMemory(*model.module, options.config, options.ranks);
   StartFacts facts{.parameters = model.module->ParameterCount(),
                    .trained_parameters = model.module->TrainableParameterCount(),
-                   .threads_per_rank = std::max(1, NumThreads() / options.ranks),
+                   .threads_per_rank = NumThreads(),
                    .by_rank = std::vector<RankMemory>(static_cast<size_t>(options.ranks), mine)};
   std::vector<Row> rows = StartRows(options, text, facts);
   rows.emplace_back("besides",
@@ -444,12 +444,16 @@ void Train(const TrainerOptions& options) {
     if (!opened.ok()) throw Error(Str("--data ", std::string(opened.status().message())));
     return *std::move(opened);
   }();
-  if (options.dry_run) return ShowDryRun(options, text);
   const StopRequest stop;
   std::unique_ptr<RunRecord> record;
-  const absl::Status status =
-      zero::RunRanks({.world_size = options.ranks, .comm_timeout_s = options.config.tessera.comm_timeout_s},
-                     [&](zero::Rank& rank) { Trainer(options, text, stop, rank, record).Run(); });
+  const absl::Status status = zero::RunRanks(
+      {.world_size = options.ranks, .comm_timeout_s = options.config.tessera.comm_timeout_s}, [&](zero::Rank& rank) {
+        if (!options.dry_run) {
+          Trainer(options, text, stop, rank, record).Run();
+        } else if (rank.is_main()) {
+          ShowDryRun(options, text);
+        }
+      });
   if (status.ok()) return;
   const std::string failure = FailureText(std::string(status.message()));
   if (record) record->Finish(RunState::kFailed, failure);  // it knows of all ranks
