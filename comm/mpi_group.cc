@@ -188,7 +188,9 @@ void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
 template <class PieceOfRank>
 void SumOwnPiece(Transfer& t, const std::byte* source, PieceOfRank piece_of, std::byte* out) {
   const int64_t item = ItemSize(t.call.dtype);
-  const int64_t block = std::clamp(kBlocksBytes / 2 / t.size(), int64_t{4096}, kBlockBytes) / item;
+  const int64_t block_bytes =
+      std::min(std::clamp(kBlocksBytes / 2 / t.size(), int64_t{4096}, kBlockBytes), t.comms.longest_message_bytes);
+  const int64_t block = std::max(block_bytes / item, int64_t{1});
   const Piece mine = piece_of(t.rank());
   int64_t longest = 0;
   for (int p = 0; p < t.size(); ++p) longest = std::max(longest, piece_of(p).count);

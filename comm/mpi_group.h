@@ -12,7 +12,8 @@
 //
 // Data goes from process to process in messages of at most 1 GiB, and every rank sums what it receives, in rank order. Stream
 // collectives, host exchanges and the messages of the ledger's board have an MPI communicator each, so that they never mix.
-// Every wait polls, gives the processor away, and ends with the group.
+// Every wait polls, gives the processor away, and ends with the group. A ledger belongs in front: without it nothing compares
+// stream calls, and MPI may write past a buffer that a longer message comes for.
 #pragma once
 
 #include <cstdint>

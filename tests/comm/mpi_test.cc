@@ -79,15 +79,18 @@ TEST_P(MpiFault, AnExceptionOfOneRankEndsTheOthersWithItsFirstLine) {
 }
 
 TEST_P(MpiFault, ARankThatHasReturnedIsNamed) {
-  const Outcome outcome = OutcomeOf(2, [&](Communicator& comm, Stream& stream) {
-    comm.AllReduce(Flat(4), stream);
-    stream.Synchronize();
-    if (comm.rank() == 1) return;
-    comm.AllReduce(Flat(5), stream);
-    stream.Synchronize();
-  });
-  EXPECT_EQ(outcome.errors[0], "comm: rank 1 has returned; rank 0 waits in all_reduce #2 of 5 f32");
-  EXPECT_EQ(outcome.errors[1], "");
+  for (const bool early : {true, false}) {  // before the other waits for it, and after
+    const Outcome outcome = OutcomeOf(2, [&](Communicator& comm, Stream& stream) {
+      comm.AllReduce(Flat(4), stream);
+      stream.Synchronize();
+      if ((comm.rank() == 0) == early) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (comm.rank() == 1) return;
+      comm.AllReduce(Flat(5), stream);
+      stream.Synchronize();
+    });
+    EXPECT_EQ(outcome.errors[0], "comm: rank 1 has returned; rank 0 waits in all_reduce #2 of 5 f32");
+    EXPECT_EQ(outcome.errors[1], "");
+  }
 }
 
 TEST_P(MpiFault, ASilentRankIsNamedAfterTheTimeLimit) {
