@@ -16,6 +16,8 @@ ABSL_FLAG(std::string, preset, "tiny", "tiny (0.8 M parameters, learns in two mi
 ABSL_FLAG(OptionalFlag<int64_t>, n_layer, std::nullopt, "blocks; default: the preset's");
 ABSL_FLAG(OptionalFlag<int64_t>, n_embd, std::nullopt, "width; default: the preset's");
 ABSL_FLAG(OptionalFlag<int64_t>, n_head, std::nullopt, "attention heads, a divisor of n_embd; default: the preset's");
+ABSL_FLAG(OptionalFlag<int64_t>, vocab_size, std::nullopt,
+          "rows of the embedding, at least the 256 that bytes need; default: the preset's");
 ABSL_FLAG(double, dropout, 0, "share of activations set to 0 in training");
 ABSL_FLAG(bool, recompute, false, "keep one block's activations at a time and compute the others again");
 
@@ -43,6 +45,7 @@ ModelChoice Choose(int64_t seq_len) {
   config.n_layer = absl::GetFlag(FLAGS_n_layer).value_or(config.n_layer);
   config.n_embd = absl::GetFlag(FLAGS_n_embd).value_or(config.n_embd);
   config.n_head = absl::GetFlag(FLAGS_n_head).value_or(config.n_head);
+  config.vocab_size = VocabularySize(absl::GetFlag(FLAGS_vocab_size).value_or(config.vocab_size));
   config.dropout = absl::GetFlag(FLAGS_dropout);
   config.recompute = absl::GetFlag(FLAGS_recompute);
   config.Validate();
@@ -69,6 +72,6 @@ int main(int argc, char** argv) {
   return TrainerMain(argc, argv,
                      {.name = "gpt",
                       .usage = kUsage,
-                      .model_flags = {"preset", "n_layer", "n_embd", "n_head", "dropout", "recompute"},
+                      .model_flags = {"preset", "n_layer", "n_embd", "n_head", "vocab_size", "dropout", "recompute"},
                       .choose = Choose});
 }

@@ -20,6 +20,8 @@ ABSL_FLAG(OptionalFlag<int64_t>, num_attention_heads, std::nullopt,
           "attention heads, a divisor of hidden_size; default: the preset's");
 ABSL_FLAG(OptionalFlag<int64_t>, num_key_value_heads, std::nullopt,
           "heads of keys and values, a divisor of num_attention_heads; default: the preset's");
+ABSL_FLAG(OptionalFlag<int64_t>, vocab_size, std::nullopt,
+          "rows of the embedding, at least the 256 that bytes need; default: the preset's");
 ABSL_FLAG(bool, recompute, false, "keep one layer's activations at a time and compute the others again");
 
 namespace tessera::examples {
@@ -64,6 +66,7 @@ ModelChoice Choose(int64_t seq_len) {
   replace(FLAGS_intermediate_size, &config.intermediate_size);
   replace(FLAGS_num_attention_heads, &config.num_attention_heads);
   replace(FLAGS_num_key_value_heads, &config.num_key_value_heads);
+  config.vocab_size = VocabularySize(absl::GetFlag(FLAGS_vocab_size).value_or(config.vocab_size));
   config.recompute = absl::GetFlag(FLAGS_recompute);
   config.Validate();
   choice.name = preset == "tiny" ? "llama-tiny" : preset;
@@ -92,6 +95,6 @@ int main(int argc, char** argv) {
                      {.name = "llama",
                       .usage = kUsage,
                       .model_flags = {"preset", "num_hidden_layers", "hidden_size", "intermediate_size",
-                                      "num_attention_heads", "num_key_value_heads", "recompute"},
+                                      "num_attention_heads", "num_key_value_heads", "vocab_size", "recompute"},
                       .choose = Choose});
 }

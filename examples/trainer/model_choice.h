@@ -36,6 +36,12 @@ struct ModelChoice {
   std::function<TrainedModel()> make;  // once on each rank
 };
 
+// The vocabulary that --vocab_size or a preset asks for, if bytes fit into it.
+inline int64_t VocabularySize(int64_t wanted) {
+  if (wanted < 256) throw Error(Str("--vocab_size is ", wanted, ", expected at least 256: tokens are bytes"));
+  return wanted;
+}
+
 struct Program {
   const char* name;
   const char* usage;

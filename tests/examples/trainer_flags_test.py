@@ -83,6 +83,11 @@ class TrainerFlagsTest(unittest.TestCase):
             self.assertIn(part, output.replace("\n              ", " "))
         self.assertNotIn("wall_clock_breakdown", output)
 
+    def test_the_vocabulary_may_be_given(self):
+        out = self.run_gpt("--dry_run", "--vocab_size", "300")
+        self.assertIn("vocabulary 300", out)
+        self.assertIn("expected at least 256", self.run_gpt("--dry_run", "--vocab_size", "255", expect=1))
+
     def test_a_fast_dev_run_takes_so_many_steps_and_leaves_nothing(self):
         output = self.run_gpt("--fast_dev_run", "2", "--max_steps", "500", "--batch_size", "1", "--num_gpus", "2")
         for part in ("a try of 2 steps", "step 0 | validation loss", "step 2/2 | ", "step 2 | validation loss", "2 steps"):
