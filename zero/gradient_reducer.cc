@@ -81,7 +81,6 @@ GradTarget GradientReducer::NextTarget(const nn::Parameter& parameter) {
 }
 
 void GradientReducer::OnBackwardBegin(std::span<ParamSource* const> used) {
-  in_backward_ = true;
   next_ = 0;
   finished_order_.clear();
   for (Unit& entry : units_) {
@@ -115,7 +114,6 @@ void GradientReducer::OnBackwardEnd() {
   for (int index : order_) {
     if (!unit(index).complete) Complete(index);
   }
-  in_backward_ = false;
   if (!order_is_agreed_) AgreeOnOrder();
 }
 
@@ -262,7 +260,6 @@ void GradientReducer::ClearWindow() {
 }
 
 void GradientReducer::Discard(bool in_backward) noexcept {
-  in_backward_ = false;
   if (!in_backward) return;
   // Sums may be under way in buffers that the next window writes to at once.
   Event done;

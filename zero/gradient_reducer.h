@@ -97,7 +97,6 @@ class GradientReducer {
   size_t next_ = 0;                  // in order_
   bool order_is_agreed_ = false;
   bool closes_window_ = true;
-  bool in_backward_ = false;
 };
 
 }  // namespace tessera::zero

@@ -73,9 +73,13 @@ void ExpectNear(const std::vector<Tensor>& got, const std::vector<Tensor>& expec
 class SpyTier final : public zero::Tier {
  public:
   explicit SpyTier(const zero::TierContent& content_in) : content(content_in), inner_(content_in) {}
-  zero::TierRange Fetch(int unit, int64_t begin, int64_t numel) override { return inner_.Fetch(unit, begin, numel); }
+  zero::TierRange Fetch(int unit, int64_t begin, int64_t numel) override {
+    ++fetches;
+    return inner_.Fetch(unit, begin, numel);
+  }
   void Store(int unit, int64_t begin, const zero::TierRange& range) override { inner_.Store(unit, begin, range); }
   const zero::TierContent content;
+  int fetches = 0;
 
  private:
   zero::DeviceTier inner_;
