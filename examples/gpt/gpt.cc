@@ -55,12 +55,7 @@ ModelChoice Choose(int64_t seq_len) {
                            config.n_positions, ", vocabulary ", config.vocab_size, " (tokens are bytes)");
   choice.hidden_size = config.n_embd;
   choice.positions = config.n_positions;
-  choice.make = [config]() -> TrainedModel {
-    auto gpt = std::make_unique<nn::Gpt>(config);
-    nn::Gpt& model = *gpt;
-    return {std::move(gpt), [&model](const Tensor& ids, const Tensor& targets) { return model(ids, targets); },
-            [&model](const Tensor& ids) { return model(ids); }};
-  };
+  choice.make = [config] { return MakeTrained<nn::Gpt>(config); };
   return choice;
 }
 

@@ -77,12 +77,7 @@ ModelChoice Choose(int64_t seq_len) {
           config.vocab_size, " (tokens are bytes)");
   choice.hidden_size = config.hidden_size;
   choice.positions = config.max_position_embeddings;
-  choice.make = [config]() -> TrainedModel {
-    auto llama = std::make_unique<nn::Llama>(config);
-    nn::Llama& model = *llama;
-    return {std::move(llama), [&model](const Tensor& ids, const Tensor& targets) { return model(ids, targets); },
-            [&model](const Tensor& ids) { return model(ids); }};
-  };
+  choice.make = [config] { return MakeTrained<nn::Llama>(config); };
   return choice;
 }
 

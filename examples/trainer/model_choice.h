@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/loss.h"
@@ -22,6 +23,15 @@ struct TrainedModel {
   std::function<Loss(const Tensor& ids, const Tensor& targets)> loss;  // both (B, T)
   std::function<Tensor(const Tensor& ids)> logits;                     // (B, T) -> (B, T, V)
 };
+
+// Of a model that is called with ids for logits, and with ids and targets for the loss.
+template <class Model, class Config>
+TrainedModel MakeTrained(const Config& config) {
+  auto owned = std::make_unique<Model>(config);
+  Model& model = *owned;
+  return {std::move(owned), [&model](const Tensor& ids, const Tensor& targets) { return model(ids, targets); },
+          [&model](const Tensor& ids) { return model(ids); }};
+}
 
 struct ModelChoice {
   std::string name;         // "gpt-tiny", of the run's folder
